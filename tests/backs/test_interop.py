@@ -60,14 +60,11 @@ def test_a_2025_client_answers_the_questions_of_a_server_that_speaks_only_2026(
 
 
 @pytest.mark.parametrize("sessions", [60, pytest.param(500, marks=pytest.mark.campaign)])
-def test_sessions_over_children_that_are_opened_and_dropped_leave_nothing_behind(sessions: int) -> None:
-    @http_test
-    async def run() -> None:
-        before, after = await measured(sessions, warm_up=20)
-        assert after.processes == before.processes == 0
-        assert after.descriptors <= before.descriptors
-        # A session that was kept costs about 33 KiB, with its child's pipes. One that has ended may wait for the garbage
-        # collector, which runs rarely: 5 KiB.
-        assert after.kilobytes < before.kilobytes + 3_000 + 10 * sessions
-
-    run()
+@http_test
+async def test_sessions_over_children_that_are_opened_and_dropped_leave_nothing_behind(sessions: int) -> None:
+    before, after = await measured(sessions, warm_up=20)
+    assert after.processes == before.processes == 0
+    assert after.descriptors <= before.descriptors
+    # A session that was kept costs about 33 KiB, with its child's pipes. One that has ended may wait for the garbage
+    # collector, which runs rarely: 5 KiB.
+    assert after.kilobytes < before.kilobytes + 3_000 + 10 * sessions

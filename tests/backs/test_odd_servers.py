@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
 
@@ -268,7 +269,7 @@ async def test_a_stream_that_is_cut_before_the_answer_and_cannot_be_resumed_is_o
 
 @async_test
 async def test_two_sessions_of_a_shared_program_that_subscribe_to_one_uri_send_one_subscription() -> None:
-    async with odd("program", shared=True) as server:
+    async with odd("program", shared=True) as server, aclosing(server.engine):
         await server.engine.ensure_started()
         async with (
             Client(server, protocol_version="sessions") as one,
@@ -277,7 +278,6 @@ async def test_two_sessions_of_a_shared_program_that_subscribe_to_one_uri_send_o
             async with one.listen(resources=["odd://one"]), two.listen(resources=["odd://one"]):
                 assert (await received(one)).count("resources/subscribe") == 1
             assert (await received(two)).count("resources/unsubscribe") == 1
-        await server.engine.aclose()
 
 
 @async_test

@@ -247,29 +247,26 @@ async def test_with_a_standalone_stream_they_ask_there_and_their_questions_end_w
 
 
 @pytest.mark.parametrize("how", ["is answered", "is cancelled"])
-def test_a_question_moves_to_another_call_if_the_call_with_its_stream_ends_first(how: str) -> None:
-    @question_test
-    async def run() -> None:
-        async with in_front() as front:
-            a, b = await front.start("a", "b")
-            front.pipe.ask("q")
-            await a.until(1)
-            if how == "is cancelled":
-                await front.cancel("a")
-            else:
-                front.pipe.finish("a")
-            await a.done()
-            assert cancelled(a) == [a.messages[0]["id"]]
-            await b.until(1)
-            assert b.messages[0]["id"] != a.messages[0]["id"]
-            assert await front.answer(a.messages[0], "to the first") == 202, "late, and dropped"
-            assert await front.answer(b.messages[0], "to the second") == 202
-            assert given(await front.pipe.answered("q")) == "to the second"
-            front.pipe.finish("b")
-            await b.done()
-            assert questions(b) == ["q"]
-
-    run()
+@question_test
+async def test_a_question_moves_to_another_call_if_the_call_with_its_stream_ends_first(how: str) -> None:
+    async with in_front() as front:
+        a, b = await front.start("a", "b")
+        front.pipe.ask("q")
+        await a.until(1)
+        if how == "is cancelled":
+            await front.cancel("a")
+        else:
+            front.pipe.finish("a")
+        await a.done()
+        assert cancelled(a) == [a.messages[0]["id"]]
+        await b.until(1)
+        assert b.messages[0]["id"] != a.messages[0]["id"]
+        assert await front.answer(a.messages[0], "to the first") == 202, "late, and dropped"
+        assert await front.answer(b.messages[0], "to the second") == 202
+        assert given(await front.pipe.answered("q")) == "to the second"
+        front.pipe.finish("b")
+        await b.done()
+        assert questions(b) == ["q"]
 
 
 @question_test

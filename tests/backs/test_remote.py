@@ -76,29 +76,28 @@ async def test_a_session_that_the_server_no_longer_knows_is_opened_again_once_an
 
 
 @pytest.mark.parametrize("reason", ["no such argument", "Server not initialized"])
-def test_a_bad_request_in_a_living_session_is_refused_once_and_the_other_calls_go_on(reason: str) -> None:
+@async_test
+async def test_a_bad_request_in_a_living_session_is_refused_once_and_the_other_calls_go_on(
+    reason: str,
+) -> None:
     def bad(params: dict[str, Any]) -> dict[str, Any]:
         if params["name"] == "bad":
             raise BadRequest(reason)
         return {"content": [{"type": "text", "text": "good"}]}
 
-    @async_test
-    async def run() -> None:
-        fake = Fake(form="sse")
-        fake.answers |= {"tools/call": bad, "ping": lambda _params: {}}
-        async with served(fake) as remote, Client(remote, protocol_version="sessions") as client:
-            release = fake.hold = asyncio.Event()
-            good = asyncio.ensure_future(client.call_tool("good"))
-            await until(lambda: fake.asked["tools/call"] == 1)
-            fake.hold = None
-            with pytest.raises(McpError, match=reason) as refused:
-                await client.call_tool("bad")
-            assert refused.value.code == -32000
-            assert (fake.asked["tools/call"], fake.asked["ping"], fake.asked["initialize"]) == (2, 1, 1)
-            release.set()
-            assert (await good).text == "good"
-
-    run()
+    fake = Fake(form="sse")
+    fake.answers |= {"tools/call": bad, "ping": lambda _params: {}}
+    async with served(fake) as remote, Client(remote, protocol_version="sessions") as client:
+        release = fake.hold = asyncio.Event()
+        good = asyncio.ensure_future(client.call_tool("good"))
+        await until(lambda: fake.asked["tools/call"] == 1)
+        fake.hold = None
+        with pytest.raises(McpError, match=reason) as refused:
+            await client.call_tool("bad")
+        assert refused.value.code == -32000
+        assert (fake.asked["tools/call"], fake.asked["ping"], fake.asked["initialize"]) == (2, 1, 1)
+        release.set()
+        assert (await good).text == "good"
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -142,20 +141,17 @@ async def test_a_server_that_answers_404_to_the_first_get_keeps_its_session() ->
 
 
 @pytest.mark.parametrize("client_era", ["sessions", "sessionless"])
-def test_a_stream_that_the_server_cuts_is_resumed_and_the_call_is_sent_once(client_era: str) -> None:
+@async_test
+async def test_a_stream_that_the_server_cuts_is_resumed_and_the_call_is_sent_once(client_era: str) -> None:
     def cut(_params: dict[str, Any]) -> dict[str, Any]:
         raise Cut
 
-    @async_test
-    async def run() -> None:
-        fake = Fake(form="sse")
-        fake.answers["tools/call"] = cut
-        async with served(fake) as remote, Client(remote, protocol_version=client_era) as client:
-            assert (await client.call_tool("a")).text == "after the cut"
-        assert fake.asked["tools/call"] == 1
-        assert [h["last-event-id"] for h in fake.sent_with("GET") if "last-event-id" in h]
-
-    run()
+    fake = Fake(form="sse")
+    fake.answers["tools/call"] = cut
+    async with served(fake) as remote, Client(remote, protocol_version=client_era) as client:
+        assert (await client.call_tool("a")).text == "after the cut"
+    assert fake.asked["tools/call"] == 1
+    assert [h["last-event-id"] for h in fake.sent_with("GET") if "last-event-id" in h]
 
 
 RESTORED: Final[dict[str, Any]] = {

@@ -76,15 +76,11 @@ def url_of(served: Process, name: str) -> str:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("name", ALL)
-def test_every_server_answers_clients_of_both_eras(served: Process, name: str, era: str) -> None:
+@async_test
+async def test_every_server_answers_clients_of_both_eras(served: Process, name: str, era: str) -> None:
     token = "right" if name == "guarded" else None
-
-    @async_test
-    async def call() -> None:
-        async with Client(url_of(served, name), protocol_version=era, auth=token) as client:
-            assert (await client.call_tool("who")).text == name
-
-    call()
+    async with Client(url_of(served, name), protocol_version=era, auth=token) as client:
+        assert (await client.call_tool("who")).text == name
 
 
 @async_test
@@ -106,48 +102,37 @@ def test_a_session_of_one_server_is_unknown_to_the_others(served: Process) -> No
     sessions_do_not_cross(served.port)
 
 
-def test_a_program_that_cannot_start_is_an_error_for_its_own_clients_only(served: Process) -> None:
-    @async_test
-    async def call() -> None:
-        with pytest.raises(HoldfastError, match="no-such-program"):
-            async with Client(url_of(served, "broken"), protocol_version="sessions"):
-                pass
-        async with Client(url_of(served, "one"), protocol_version="sessions") as client:
-            assert (await client.call_tool("who")).text == "one"
-
-    call()
+@async_test
+async def test_a_program_that_cannot_start_is_an_error_for_its_own_clients_only(served: Process) -> None:
+    with pytest.raises(HoldfastError, match="no-such-program"):
+        async with Client(url_of(served, "broken"), protocol_version="sessions"):
+            pass
+    async with Client(url_of(served, "one"), protocol_version="sessions") as client:
+        assert (await client.call_tool("who")).text == "one"
 
 
-def test_a_verifier_of_the_file_guards_its_server_and_no_other(served: Process) -> None:
-    @async_test
-    async def call() -> None:
-        for token, status in (("", 401), ("wrong", 401), ("right", 200)):
-            client = RawClient(served.port, path="/under/guard", token=token)
-            response = await client.post({"jsonrpc": "2.0", "id": 1, "method": "ping"})
-            assert response.status == (status if status == 401 else 400), (
-                "without a session id a ping is refused"
-            )
-            response.connection.cut()
-
-    call()
+@async_test
+async def test_a_verifier_of_the_file_guards_its_server_and_no_other(served: Process) -> None:
+    for token, status in (("", 401), ("wrong", 401), ("right", 200)):
+        client = RawClient(served.port, path="/under/guard", token=token)
+        response = await client.post({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        assert response.status == (status if status == 401 else 400), "without a session id a ping is refused"
+        response.connection.cut()
 
 
-def test_probes_answer_for_all_and_other_paths_name_nothing(served: Process) -> None:
-    @async_test
-    async def ask() -> None:
-        connection = await Connection.open(served.port)
-        for path, status, body in (
-            ("/healthz", 200, b"alive\n"),
-            ("/readyz", 200, b"ready\n"),
-            ("/mcp", 404, b"no endpoint at this path"),
-            ("/", 404, b"no endpoint at this path"),
-        ):
-            response = await connection.request("GET", {}, path=path)
-            assert response.status == status
-            assert body in await response.body()
-        connection.cut()
-
-    ask()
+@async_test
+async def test_probes_answer_for_all_and_other_paths_name_nothing(served: Process) -> None:
+    connection = await Connection.open(served.port)
+    for path, status, body in (
+        ("/healthz", 200, b"alive\n"),
+        ("/readyz", 200, b"ready\n"),
+        ("/mcp", 404, b"no endpoint at this path"),
+        ("/", 404, b"no endpoint at this path"),
+    ):
+        response = await connection.request("GET", {}, path=path)
+        assert response.status == status
+        assert body in await response.body()
+    connection.cut()
 
 
 def test_the_banner_lists_every_server_with_its_url(served: Process) -> None:

@@ -33,23 +33,19 @@ def sent(fake: Fake) -> set[str]:
 
 
 @pytest.mark.parametrize("place", ["file", "variable"])
-def test_the_token_comes_from_a_file_or_from_a_variable(
+@async_test
+async def test_the_token_comes_from_a_file_or_from_a_variable(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "token").write_text("from-file\n")
     monkeypatch.setenv("HOLDFAST_UPSTREAM_TOKEN", "from-variable")
     file = str(tmp_path / "token") if place == "file" else None
-
-    @async_test
-    async def run() -> None:
-        async with Fake() as fake:
-            fake.tokens = {f"from-{place}"}
-            [one] = planned(fake.url, (), Options(token_file=file), ProcessOptions()).endpoints
-            async with Client(one.source.server(one.options)) as client:
-                assert await client.list_tools() == []
-            assert sent(fake) == {f"Bearer from-{place}"}
-
-    run()
+    async with Fake() as fake:
+        fake.tokens = {f"from-{place}"}
+        [one] = planned(fake.url, (), Options(token_file=file), ProcessOptions()).endpoints
+        async with Client(one.source.server(one.options)) as client:
+            assert await client.list_tools() == []
+        assert sent(fake) == {f"Bearer from-{place}"}
 
 
 @async_test

@@ -475,7 +475,8 @@ def test_the_secret_of_a_client_registered_by_hand_goes_to_one_authorization_ser
 
 
 @pytest.mark.parametrize("place", ["file", "variable", ""])
-def test_a_client_registered_by_hand_signs_in_without_registration(
+@async_test
+async def test_a_client_registered_by_hand_signs_in_without_registration(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -484,36 +485,31 @@ def test_a_client_registered_by_hand_signs_in_without_registration(
         monkeypatch.setenv("HOLDFAST_OAUTH_SECRET", "from-variable")
     pages: list[str] = []
     monkeypatch.setattr("webbrowser.open", pages.append)
-
-    @async_test
-    async def run() -> None:
-        async with behind() as at:
-            at.metadata = {"registration_endpoint": None, "token_endpoint_auth_methods_supported": None}
-            options = Options(
-                oauth=True,
-                oauth_client_id="by-hand",
-                oauth_secret_file=str(tmp_path / "secret") if place == "file" else None,
-                oauth_issuer=at.base if place else None,
-                oauth_redirect="http://localhost/back",
-                upstream_version="sessions",
-            )
-            remote = ServerSource(url=at.url).server(options)
-            async with aclosing(remote.engine):
-                waiting = asyncio.ensure_future(Peer(remote.front(HttpSettings())).initialize())
-                await until(lambda: bool(pages))
-                redirect = await at.browse(pages[0])
-                assert re.match(r"http://localhost:\d+/back\?", redirect)
-                with await asyncio.to_thread(urllib.request.urlopen, redirect) as page:
-                    assert page.status == 200
-                assert "result" in (await waiting).json
-                pair = base64.b64encode(f"by-hand:from-{place}".encode()).decode()
-                [headers], [form] = at.token_headers, at.forms
-                if place:
-                    assert headers["authorization"] == f"Basic {pair}"
-                else:
-                    assert form["client_id"] == "by-hand"
-
-    run()
+    async with behind() as at:
+        at.metadata = {"registration_endpoint": None, "token_endpoint_auth_methods_supported": None}
+        options = Options(
+            oauth=True,
+            oauth_client_id="by-hand",
+            oauth_secret_file=str(tmp_path / "secret") if place == "file" else None,
+            oauth_issuer=at.base if place else None,
+            oauth_redirect="http://localhost/back",
+            upstream_version="sessions",
+        )
+        remote = ServerSource(url=at.url).server(options)
+        async with aclosing(remote.engine):
+            waiting = asyncio.ensure_future(Peer(remote.front(HttpSettings())).initialize())
+            await until(lambda: bool(pages))
+            redirect = await at.browse(pages[0])
+            assert re.match(r"http://localhost:\d+/back\?", redirect)
+            with await asyncio.to_thread(urllib.request.urlopen, redirect) as page:
+                assert page.status == 200
+            assert "result" in (await waiting).json
+            pair = base64.b64encode(f"by-hand:from-{place}".encode()).decode()
+            [headers], [form] = at.token_headers, at.forms
+            if place:
+                assert headers["authorization"] == f"Basic {pair}"
+            else:
+                assert form["client_id"] == "by-hand"
 
 
 @async_test

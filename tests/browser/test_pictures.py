@@ -20,14 +20,11 @@ def test_the_documents_have_the_pictures() -> None:
         assert f"pictures/{name}" in page
 
 
-def test_the_script_of_the_pictures_finds_what_it_shows(browser: Chromium) -> None:
-    @http_test
-    async def attempt() -> None:
-        with operated("--workers", "2", "--drain", "0", target=FLOOR) as process:
-            async with night(process.port), browser.tab() as tab:
-                found = await taken(tab, admin_url(process), busy_seconds=0)
-                assert set(found) == set(NAMES)
-                assert all(picture.startswith(PNG) for picture in found.values())
-                assert tab.complaints == []
-
-    attempt()
+@http_test
+async def test_the_script_of_the_pictures_finds_what_it_shows(browser: Chromium) -> None:
+    with operated("--workers", "2", "--drain", "0", target=FLOOR) as process:
+        async with night(process.port), browser.tab() as tab:
+            found = await taken(tab, admin_url(process), busy_seconds=0)
+            assert set(found) == set(NAMES)
+            assert all(picture.startswith(PNG) for picture in found.values())
+            assert tab.complaints == []

@@ -85,47 +85,39 @@ def test_fences_and_links_are_made_for_the_site(built: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["file", "server"])
-def test_the_search_finds_a_word_without_internet(
+@async_test
+async def test_the_search_finds_a_word_without_internet(
     way: str, built: Path, served: str, browser: Chromium
 ) -> None:
     base = built.as_uri() if way == "file" else served
-
-    @async_test
-    async def attempt() -> None:
-        async with browser.tab() as tab:
-            await tab.go(f"{base}/index.html")
-            await tab.until("document.documentElement.classList.contains('js')")
-            await tab.press("/")
-            await tab.until(f"Boolean({SEARCH}?.querySelector('input'))")
-            await tab.press(*"elicit")
-            await tab.until(f"{FOUND}.some(one => one.startsWith('{base}/reference/context.html'))")
-            assert await tab.js(f"{SEARCH}.querySelector('input').value") == "elicit"
-            loaded = await tab.js("performance.getEntriesByType('resource').map(one => one.name)")
-            assert [name for name in loaded if not name.startswith(base)] == []
-            assert tab.complaints == []
-
-    attempt()
+    async with browser.tab() as tab:
+        await tab.go(f"{base}/index.html")
+        await tab.until("document.documentElement.classList.contains('js')")
+        await tab.press("/")
+        await tab.until(f"Boolean({SEARCH}?.querySelector('input'))")
+        await tab.press(*"elicit")
+        await tab.until(f"{FOUND}.some(one => one.startsWith('{base}/reference/context.html'))")
+        assert await tab.js(f"{SEARCH}.querySelector('input').value") == "elicit"
+        loaded = await tab.js("performance.getEntriesByType('resource').map(one => one.name)")
+        assert [name for name in loaded if not name.startswith(base)] == []
+        assert tab.complaints == []
 
 
-def test_the_copy_button_takes_commands_without_prompts_and_output(built: Path, browser: Chromium) -> None:
+@async_test
+async def test_the_copy_button_takes_commands_without_prompts_and_output(
+    built: Path, browser: Chromium
+) -> None:
     """The button marks the block while it reads the visible text; our style hides the rest then."""
     mark = "data-md-copying"
     assert any(mark in script.read_text() for script in built.rglob("*.js"))
-
-    @async_test
-    async def attempt() -> None:
-        async with browser.tab() as tab:
-            await tab.go(f"{built.as_uri()}/tutorial.html")
-            await tab.js(
-                f"document.querySelectorAll('pre > code').forEach(one => one.setAttribute('{mark}', ''))"
-            )
-            copied = await tab.js(
-                "[...document.querySelectorAll('pre > code')].map(one => one.innerText.trim())"
-            )
-            assert copied[0].startswith("mkdir weather\ncd weather\n")
-            assert copied[1] == "holdfast --version"
-
-    attempt()
+    async with browser.tab() as tab:
+        await tab.go(f"{built.as_uri()}/tutorial.html")
+        await tab.js(
+            f"document.querySelectorAll('pre > code').forEach(one => one.setAttribute('{mark}', ''))"
+        )
+        copied = await tab.js("[...document.querySelectorAll('pre > code')].map(one => one.innerText.trim())")
+        assert copied[0].startswith("mkdir weather\ncd weather\n")
+        assert copied[1] == "holdfast --version"
 
 
 def test_a_link_without_a_target_fails_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,16 +197,13 @@ HOSTILE: Final[tuple[Any, ...]] = (
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-def test_a_server_with_strange_results_gets_a_report(value: Any) -> None:
-    @async_test
-    async def attempt() -> None:
-        app = Faulty(lambda request: result(request, value, result=value))
-        async with under_uvicorn(app) as port:
-            report = await check(f"http://127.0.0.1:{port}/mcp", timeout=0.2)
-        assert len(report.rows) == len(PROBES) - 1
-        assert report.failures
-
-    attempt()
+@async_test
+async def test_a_server_with_strange_results_gets_a_report(value: Any) -> None:
+    app = Faulty(lambda request: result(request, value, result=value))
+    async with under_uvicorn(app) as port:
+        report = await check(f"http://127.0.0.1:{port}/mcp", timeout=0.2)
+    assert len(report.rows) == len(PROBES) - 1
+    assert report.failures
 
 
 DEEP: Final = Wrong(200, b"[" * 100_000 + b"]" * 100_000)
@@ -214,14 +211,11 @@ BYTES: Final = Wrong(307, b"\xff\xfe\x00", "text/plain")
 
 
 @pytest.mark.parametrize("wrong", [DEEP, BYTES, Wrong(200, b"data: " + DEEP.body + b"\n\n", STREAM)])
-def test_a_server_with_unreadable_responses_gets_a_report(wrong: Wrong) -> None:
-    @async_test
-    async def attempt() -> None:
-        async with under_uvicorn(Faulty(lambda _: wrong)) as port:
-            report = await check(f"http://127.0.0.1:{port}/mcp", timeout=0.2)
-        assert report.row("reachable").verdict == "fail"
-
-    attempt()
+@async_test
+async def test_a_server_with_unreadable_responses_gets_a_report(wrong: Wrong) -> None:
+    async with under_uvicorn(Faulty(lambda _: wrong)) as port:
+        report = await check(f"http://127.0.0.1:{port}/mcp", timeout=0.2)
+    assert report.row("reachable").verdict == "fail"
 
 
 @async_test

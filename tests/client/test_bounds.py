@@ -27,19 +27,14 @@ def many(count: int) -> Server:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("count", [1, 3, 10])
-def test_lists_of_many_pages_come_whole_in_order_and_once(era: str, count: int) -> None:
-    @async_test
-    async def conversation() -> None:
-        async with Client(many(count), protocol_version=era) as client:
-            wanted = [f"tool-{number}" for number in range(count)]
-            assert [tool.name for tool in await client.list_tools()] == wanted
-            assert [tool.name async for tool in client.tools(fresh=True)] == wanted
-            assert [item.name for item in await client.list_prompts()] == [
-                f"prompt-{n}" for n in range(count)
-            ]
-            assert len({str(item.uri) for item in await client.list_resources()}) == count
-
-    conversation()
+@async_test
+async def test_lists_of_many_pages_come_whole_in_order_and_once(era: str, count: int) -> None:
+    async with Client(many(count), protocol_version=era) as client:
+        wanted = [f"tool-{number}" for number in range(count)]
+        assert [tool.name for tool in await client.list_tools()] == wanted
+        assert [tool.name async for tool in client.tools(fresh=True)] == wanted
+        assert [item.name for item in await client.list_prompts()] == [f"prompt-{n}" for n in range(count)]
+        assert len({str(item.uri) for item in await client.list_resources()}) == count
 
 
 @async_test

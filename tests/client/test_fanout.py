@@ -67,17 +67,14 @@ PLACES: Final = [
 
 
 @pytest.mark.parametrize(("place", "era"), PLACES)
-def test_five_questions_are_asked_at_once(place: str, era: str) -> None:
-    @async_test
-    async def ask() -> None:
-        with at(place) as target:
-            model = Model(together=N)
-            async with Client(target, sampling=model, protocol_version=era, times=PATIENT) as client:
-                result = await client.call_tool("fanout", {"n": N})
-        assert result.text == ",".join(["yes"] * N)
-        assert model.peak == N
-
-    ask()
+@async_test
+async def test_five_questions_are_asked_at_once(place: str, era: str) -> None:
+    with at(place) as target:
+        model = Model(together=N)
+        async with Client(target, sampling=model, protocol_version=era, times=PATIENT) as client:
+            result = await client.call_tool("fanout", {"n": N})
+    assert result.text == ",".join(["yes"] * N)
+    assert model.peak == N
 
 
 @async_test
@@ -107,19 +104,16 @@ async def test_two_thousand_asks_stay_within_the_limit_are_all_answered_and_leav
 
 
 @pytest.mark.parametrize("peer", ["mcp1", "mcp2"])
-def test_hundreds_of_questions_at_once_from_an_official_server_are_all_answered(peer: str) -> None:
-    @async_test
-    async def ask() -> None:
-        model = Model(0.02)
-        async with Client(
-            peer_command(peer), sampling=model, protocol_version="sessions", timeout=BOUND, times=PATIENT
-        ) as client:
-            result = await client.call_tool("fanout", {"n": HUNDREDS})
-        assert result.text == ",".join(["yes"] * HUNDREDS)
-        # How many meet depends on how fast that server asks; more than the bound never do.
-        assert 1 < model.peak <= 32
-
-    ask()
+@async_test
+async def test_hundreds_of_questions_at_once_from_an_official_server_are_all_answered(peer: str) -> None:
+    model = Model(0.02)
+    async with Client(
+        peer_command(peer), sampling=model, protocol_version="sessions", timeout=BOUND, times=PATIENT
+    ) as client:
+        result = await client.call_tool("fanout", {"n": HUNDREDS})
+    assert result.text == ",".join(["yes"] * HUNDREDS)
+    # How many meet depends on how fast that server asks; more than the bound never do.
+    assert 1 < model.peak <= 32
 
 
 @async_test

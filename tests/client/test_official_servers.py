@@ -11,7 +11,8 @@ from tests.support import BOUND, async_test
 
 @pytest.mark.parametrize("way", ["stdio", "http"])
 @pytest.mark.parametrize(("peer", "version"), [("mcp1", "2025-11-25"), ("mcp2", "2026-07-28")])
-def test_the_newest_version_of_an_official_server_is_found_and_calls_run_side_by_side(
+@async_test
+async def test_the_newest_version_of_an_official_server_is_found_and_calls_run_side_by_side(
     peer: str, version: str, way: str
 ) -> None:
     async def converse(target: str | list[str]) -> None:
@@ -23,12 +24,8 @@ def test_the_newest_version_of_an_official_server_is_found_and_calls_run_side_by
             assert [result.text for result in results] == texts
             await client.ping()
 
-    @async_test
-    async def run() -> None:
-        if way == "stdio":
-            await converse(peer_command(peer))
-        else:
-            with peer_listening(peer) as url:
-                await converse(url)
-
-    run()
+    if way == "stdio":
+        await converse(peer_command(peer))
+    else:
+        with peer_listening(peer) as url:
+            await converse(url)

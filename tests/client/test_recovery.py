@@ -239,24 +239,21 @@ async def test_a_refused_token_is_asked_for_again_once() -> None:
         (307, "http://127.0.0.2:1/mcp", None, False),
     ],
 )
-def test_a_redirect_is_followed_only_to_the_same_origin_and_without_credentials(
+@async_test
+async def test_a_redirect_is_followed_only_to_the_same_origin_and_without_credentials(
     status: int, where: str, auth: str | None, is_followed: bool
 ) -> None:
     async def moved(exchange: Exchange) -> None:
         await exchange.send(status, location=where)
 
-    @async_test
-    async def run() -> None:
-        async with against(auth=auth) as (server, client):
-            server.script.append(moved)
-            if is_followed:
-                assert await say(client, "moved") == "moved"
-            else:
-                with pytest.raises(HttpRefused, match="redirects to"):
-                    await say(client, "moved")
-            assert server.executed["moved"] == is_followed
-
-    run()
+    async with against(auth=auth) as (server, client):
+        server.script.append(moved)
+        if is_followed:
+            assert await say(client, "moved") == "moved"
+        else:
+            with pytest.raises(HttpRefused, match="redirects to"):
+                await say(client, "moved")
+        assert server.executed["moved"] == is_followed
 
 
 @async_test

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 
 import pytest
 
@@ -31,13 +31,13 @@ def url_of(kind: str) -> Iterator[str]:
 
 async def serve_twice(server: Server) -> None:
     for _ in range(2):
-        await server.engine.ensure_started()
-        store = server.engine.runtime.store
-        async with asyncio.timeout(BOUND), Client(server, protocol_version="sessions") as client:
-            if isinstance(store, RedisStore):
-                await store.heard()
-            assert await client.request("ping") == {}
-        await server.engine.aclose()
+        async with aclosing(server.engine):
+            await server.engine.ensure_started()
+            store = server.engine.runtime.store
+            async with asyncio.timeout(BOUND), Client(server, protocol_version="sessions") as client:
+                if isinstance(store, RedisStore):
+                    await store.heard()
+                assert await client.request("ping") == {}
 
 
 REDIS = [pytest.param(kind, marks=needs_redis) for kind in ("redis", "cluster")]

@@ -48,15 +48,12 @@ def _differing(cells: dict[str, Cell], verdicts: dict[str, str]) -> dict[str, Ce
 
 
 @pytest.mark.timeout(600)
-def test_every_cell_is_still_true() -> None:
-    @async_test_within(580)
-    async def attempt() -> None:
-        wanted = [expected(peer) for peer in PEERS]
-        found = await asyncio.gather(*(collected(peer, timeout=HASTE) for peer in PEERS))
-        for peer, cells, verdicts in zip(PEERS, found, wanted, strict=True):
-            wrong = _differing(cells, verdicts)
-            for seconds in PATIENCE:
-                wrong = wrong and _differing(await collected(peer, only=wrong, timeout=seconds), verdicts)
-            assert wrong == {}, f"{peer.name} {peer.version} does not behave as docs/comparison.md says"
-
-    attempt()
+@async_test_within(580)
+async def test_every_cell_is_still_true() -> None:
+    wanted = [expected(peer) for peer in PEERS]
+    found = await asyncio.gather(*(collected(peer, timeout=HASTE) for peer in PEERS))
+    for peer, cells, verdicts in zip(PEERS, found, wanted, strict=True):
+        wrong = _differing(cells, verdicts)
+        for seconds in PATIENCE:
+            wrong = wrong and _differing(await collected(peer, only=wrong, timeout=seconds), verdicts)
+        assert wrong == {}, f"{peer.name} {peer.version} does not behave as docs/comparison.md says"

@@ -49,21 +49,17 @@ async def test_two_hundred_calls_lose_nothing_through_a_thousand_random_cuts(eve
 
 
 @pytest.mark.parametrize("mode", get_args(ResponseMode))
-def test_a_large_answer_that_was_cut_is_kept_for_the_repeat(mode: ResponseMode) -> None:
+@http_test
+async def test_a_large_answer_that_was_cut_is_kept_for_the_repeat(mode: ResponseMode) -> None:
     """Its bytes wait in our own buffer when its client disconnects: they have not been sent."""
-
-    @http_test
-    async def attempt() -> None:
-        big = "x" * 3_500_000
-        async with in_loop(Config(http=HttpSettings(response=mode))) as served:
-            client = await Client.opened(served.port)
-            for reset in (False, True):
-                message = call(f"reset: {reset}", "echo", text=big)
-                connection = await Connection.open(served.port, receive_buffer=4_096)
-                assert (await client.post(message, on=connection)).status == 200
-                connection.cut(reset=reset)
-                again = await client.post(message)
-                assert text(await again.answer()) == big
-            assert served.back.runs[big] == 2, "each was executed once"
-
-    attempt()
+    big = "x" * 3_500_000
+    async with in_loop(Config(http=HttpSettings(response=mode))) as served:
+        client = await Client.opened(served.port)
+        for reset in (False, True):
+            message = call(f"reset: {reset}", "echo", text=big)
+            connection = await Connection.open(served.port, receive_buffer=4_096)
+            assert (await client.post(message, on=connection)).status == 200
+            connection.cut(reset=reset)
+            again = await client.post(message)
+            assert text(await again.answer()) == big
+        assert served.back.runs[big] == 2, "each was executed once"

@@ -74,7 +74,8 @@ def test_an_object_without_components_is_served_with_a_warning(gateway: Gateway)
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(("whole", "add", "other"), [("whole", "plus", "add"), ("code", "add", "plus")])
-def test_hosted_objects_are_parts_of_a_server(
+@async_test
+async def test_hosted_objects_are_parts_of_a_server(
     gateway: Gateway, whole: str, add: str, other: str, era: str
 ) -> None:
     async def answer(question: Any) -> dict[str, str]:
@@ -83,41 +84,34 @@ def test_hosted_objects_are_parts_of_a_server(
     async def sample(request: Any) -> str:
         return str(request.messages[-1].content.text)
 
-    @async_test
-    async def talk() -> None:
-        async with Client(
-            gateway.url(whole), protocol_version=era, elicitation=answer, sampling=sample, timeout=BOUND
-        ) as client:
-            names = {tool.name for tool in await client.list_tools()}
-            assert {f"fast_{add}", "two_add", "two_die"} <= names
-            assert not {f"fast_{other}", "add", *(["fast_die"] if add == "plus" else [])} & names
-            for tool in (f"fast_{add}", "two_add"):
-                assert (await client.call_tool(tool, {"a": 1, "b": 2})).text == "3"
-            with pytest.raises(HoldfastError, match=other):
-                await client.call_tool(f"fast_{other}", {"a": 1, "b": 2})
-            asked = [client.call_tool(f"{part}_greet", {"color": part}) for part in ("fast", "two")]
-            assert [result.text for result in await asyncio.gather(*asked)] == [
-                f"{part} question {part} about {part}" for part in ("fast", "two")
-            ]
-            seen: list[float] = []
+    async with Client(
+        gateway.url(whole), protocol_version=era, elicitation=answer, sampling=sample, timeout=BOUND
+    ) as client:
+        names = {tool.name for tool in await client.list_tools()}
+        assert {f"fast_{add}", "two_add", "two_die"} <= names
+        assert not {f"fast_{other}", "add", *(["fast_die"] if add == "plus" else [])} & names
+        for tool in (f"fast_{add}", "two_add"):
+            assert (await client.call_tool(tool, {"a": 1, "b": 2})).text == "3"
+        with pytest.raises(HoldfastError, match=other):
+            await client.call_tool(f"fast_{other}", {"a": 1, "b": 2})
+        asked = [client.call_tool(f"{part}_greet", {"color": part}) for part in ("fast", "two")]
+        assert [result.text for result in await asyncio.gather(*asked)] == [
+            f"{part} question {part} about {part}" for part in ("fast", "two")
+        ]
+        seen: list[float] = []
 
-            async def progress(done: float, _total: float | None, _message: str | None) -> None:
-                seen.append(done)
+        async def progress(done: float, _total: float | None, _message: str | None) -> None:
+            seen.append(done)
 
-            assert (await client.call_tool("two_ticks", {"n": 3}, progress=progress)).text == "3 ticks"
-            assert seen == [1, 2, 3]
-
-    talk()
+        assert (await client.call_tool("two_ticks", {"n": 3}, progress=progress)).text == "3 ticks"
+        assert seen == [1, 2, 3]
 
 
-def test_an_object_with_an_address_of_its_own_may_be_a_part_too(gateway: Gateway) -> None:
-    @async_test
-    async def talk() -> None:
-        async with (
-            Client(gateway.url("fast"), timeout=BOUND) as alone,
-            Client(gateway.url("whole"), timeout=BOUND) as part,
-        ):
-            assert (await alone.call_tool("plus", {"a": 1, "b": 2})).text == "3"
-            assert (await part.call_tool("fast_plus", {"a": 1, "b": 2})).text == "3"
-
-    talk()
+@async_test
+async def test_an_object_with_an_address_of_its_own_may_be_a_part_too(gateway: Gateway) -> None:
+    async with (
+        Client(gateway.url("fast"), timeout=BOUND) as alone,
+        Client(gateway.url("whole"), timeout=BOUND) as part,
+    ):
+        assert (await alone.call_tool("plus", {"a": 1, "b": 2})).text == "3"
+        assert (await part.call_tool("fast_plus", {"a": 1, "b": 2})).text == "3"

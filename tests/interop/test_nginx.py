@@ -89,24 +89,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 @pytest.mark.parametrize("era", ["sessions", "sessionless"])
-def test_our_client_asks_and_reads_streams_that_are_not_buffered(site: Site, era: str) -> None:
-    @async_test
-    async def conversation() -> None:
-        progress: list[float] = []
-        async with holdfast.Client(site.url, protocol_version=era, elicitation=_answer) as client:
-            walking = asyncio.ensure_future(
-                client.call_tool("walk", progress=lambda done, *_: progress.append(done))
-            )
-            # The tool waits after its first and third step until it is called again: its events cannot be held back.
-            for step in (1, 3):
-                await until(lambda step=step: progress[-1:] == [step])
-                assert not walking.done()
-                await client.call_tool("got_it")
-            assert (await walking).text == "walked"
-            assert progress == [1, 2, 3, 4, 5, 6]
-            assert (await client.call_tool("book")).text == "accept: Ada takes 2"
-
-    conversation()
+@async_test
+async def test_our_client_asks_and_reads_streams_that_are_not_buffered(site: Site, era: str) -> None:
+    progress: list[float] = []
+    async with holdfast.Client(site.url, protocol_version=era, elicitation=_answer) as client:
+        walking = asyncio.ensure_future(
+            client.call_tool("walk", progress=lambda done, *_: progress.append(done))
+        )
+        # The tool waits after its first and third step until it is called again: its events cannot be held back.
+        for step in (1, 3):
+            await until(lambda step=step: progress[-1:] == [step])
+            assert not walking.done()
+            await client.call_tool("got_it")
+        assert (await walking).text == "walked"
+        assert progress == [1, 2, 3, 4, 5, 6]
+        assert (await client.call_tool("book")).text == "accept: Ada takes 2"
 
 
 async def _answer(_: Any) -> dict[str, Any]:

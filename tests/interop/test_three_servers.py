@@ -164,36 +164,30 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_behind_holdfast_a_client_sees_the_same_as_at_fastmcp(name: str, servers: Servers) -> None:
-    @async_test
-    async def attempt() -> None:
-        bare = await interviewed(name, servers.bare(name), "sessions")
-        assert PROOF[name] in str(bare.results)
-        assert await interviewed(name, servers.served(name), "sessions") == bare
-        newer = await interviewed(name, servers.served(name), "sessionless")
-        # FastMCP itself cannot ask a client of 2026-07-28. Such a client receives logs only if it requests them.
-        assert without_server_info(newer.results) == bare.results
-        assert newer[:1] + newer[2:4] == bare[:1] + bare[2:4]
-
-    attempt()
+@async_test
+async def test_behind_holdfast_a_client_sees_the_same_as_at_fastmcp(name: str, servers: Servers) -> None:
+    bare = await interviewed(name, servers.bare(name), "sessions")
+    assert PROOF[name] in str(bare.results)
+    assert await interviewed(name, servers.served(name), "sessions") == bare
+    newer = await interviewed(name, servers.served(name), "sessionless")
+    # FastMCP itself cannot ask a client of 2026-07-28. Such a client receives logs only if it requests them.
+    assert without_server_info(newer.results) == bare.results
+    assert newer[:1] + newer[2:4] == bare[:1] + bare[2:4]
 
 
 @pytest.mark.parametrize("version", ["sessions", "sessionless"])
 @pytest.mark.parametrize("name", PORTED)
-def test_the_port_answers_as_fastmcp_does(
+@async_test
+async def test_the_port_answers_as_fastmcp_does(
     name: str, version: str, servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    @async_test
-    async def attempt() -> None:
-        bare = plain(await interviewed(name, servers.bare(name), "sessions"))
-        port = plain(await interviewed(name, ported.server, version))
-        assert without_server_info(port.results) == bare.results
-        assert port[:1] + port[2:4] == bare[:1] + bare[2:4]
-        assert port.logs == bare.logs
-
     ported = import_module(f"examples.from_fastmcp.{name}_holdfast")
     monkeypatch.setenv("LIBRARY", str(tmp_path / "port.db"))
-    attempt()
+    bare = plain(await interviewed(name, servers.bare(name), "sessions"))
+    port = plain(await interviewed(name, ported.server, version))
+    assert without_server_info(port.results) == bare.results
+    assert port[:1] + port[2:4] == bare[:1] + bare[2:4]
+    assert port.logs == bare.logs
 
 
 def without_server_info(results: list[Any]) -> list[Any]:

@@ -143,7 +143,8 @@ async def test_a_server_that_does_not_answer_is_given_up(
         ("25006", StoreUnavailable, "read-only standby"),
     ],
 )
-def test_each_refusal_has_its_own_reason(
+@async_test
+async def test_each_refusal_has_its_own_reason(
     server: PostgresServer,
     monkeypatch: pytest.MonkeyPatch,
     state: str,
@@ -151,20 +152,16 @@ def test_each_refusal_has_its_own_reason(
     text: str,
 ) -> None:
     monkeypatch.setattr(lanes, "PATIENCE", 0.1)
-
-    async def refused() -> None:
-        async with stores(server.url, namespace=f"refusal{state}") as [store]:
-            await opened(store)
-            server.tell(
-                f"CREATE FUNCTION \"{store._schema}\".refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION USING ERRCODE = '{state}';"
-                f' END$$; CREATE TRIGGER refuse BEFORE INSERT ON "{store._schema}".field FOR EACH ROW EXECUTE FUNCTION "{store._schema}".refuse()'
-            )
-            with pytest.raises(kind, match=text):
-                await plain_call(store, "a")
-            server.tell(f'DROP TRIGGER refuse ON "{store._schema}".field')
+    async with stores(server.url, namespace=f"refusal{state}") as [store]:
+        await opened(store)
+        server.tell(
+            f"CREATE FUNCTION \"{store._schema}\".refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION USING ERRCODE = '{state}';"
+            f' END$$; CREATE TRIGGER refuse BEFORE INSERT ON "{store._schema}".field FOR EACH ROW EXECUTE FUNCTION "{store._schema}".refuse()'
+        )
+        with pytest.raises(kind, match=text):
             await plain_call(store, "a")
-
-    asyncio.run(refused())
+        server.tell(f'DROP TRIGGER refuse ON "{store._schema}".field')
+        await plain_call(store, "a")
 
 
 @async_test

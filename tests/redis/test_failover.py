@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
@@ -43,9 +43,9 @@ class Failover:
 async def failover() -> AsyncIterator[Failover]:
     with redis_pair() as (primary, replica):
         made = Failover(primary, replica)
-        await made.store.open(record(), evict=False)
-        yield made
-        await made.store.aclose()
+        async with aclosing(made.store):
+            await made.store.open(record(), evict=False)
+            yield made
 
 
 async def begin(store: RedisStore, name: int, stream: str) -> int:
@@ -256,19 +256,16 @@ async def test_an_ask_of_a_call_that_another_replica_has_ended_is_not_restored()
 
 
 @pytest.mark.parametrize("first", [0, 2])
-def test_the_calls_that_the_store_lost_are_restored_in_each_order_of_their_writes(first: int) -> None:
-    @async_test
-    async def run() -> None:
-        async with failover() as disaster:
-            store = disaster.store
-            disaster.cut()
-            fences = [await begin(store, number, f"s{number}") for number in range(3)]
-            await disaster.happen()
-            await store.open_stream(KEY, f"s{first}", fences[first], 1)
-            for number, fence in enumerate(fences):
-                await store.settle(KEY, f"s{number}", fence, b"end", tag=5 + number)
-
-    run()
+@async_test
+async def test_the_calls_that_the_store_lost_are_restored_in_each_order_of_their_writes(first: int) -> None:
+    async with failover() as disaster:
+        store = disaster.store
+        disaster.cut()
+        fences = [await begin(store, number, f"s{number}") for number in range(3)]
+        await disaster.happen()
+        await store.open_stream(KEY, f"s{first}", fences[first], 1)
+        for number, fence in enumerate(fences):
+            await store.settle(KEY, f"s{number}", fence, b"end", tag=5 + number)
 
 
 @async_test

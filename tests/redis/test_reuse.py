@@ -8,12 +8,9 @@ from tests.support import async_test
 
 
 @pytest.mark.parametrize("milliseconds", [0.0, 1.0, 20.0])
-def test_an_id_that_was_answered_at_another_replica_is_free_at_once(
+@async_test
+async def test_an_id_that_was_answered_at_another_replica_is_free_at_once(
     server: RedisServer, milliseconds: float
 ) -> None:
-    @async_test
-    async def run() -> None:
-        found = await reuse(server.port, calls=100, milliseconds=milliseconds, sessions=10)
-        assert found == ({200: 100}, 100)
-
-    run()
+    found = await reuse(server.port, calls=100, milliseconds=milliseconds, sessions=10)
+    assert found == ({200: 100}, 100)

@@ -42,8 +42,8 @@ async def test_relatives_of_redis_are_understood() -> None:
         ("redis+sentinel://a:1,b:2/mymaster/3", Single),
     ):
         link = connect(url)
-        assert isinstance(link, kind)
-        await link.aclose()
+        async with aclosing(link):
+            assert isinstance(link, kind)
 
 
 @pytest.mark.parametrize("url", ["mysql://x", "redis", "", "redis+sentinel://a:1"])

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Iterator
+from contextlib import aclosing
 
 import pytest
 
@@ -75,5 +76,5 @@ async def test_a_store_that_closes_carries_out_the_commands_of_this_turn() -> No
         await store.aclose()
         assert await opening == []
         again = SqliteStore(path)
-        assert await again.sessions() == [KEY]
-        await again.aclose()
+        async with aclosing(again):
+            assert await again.sessions() == [KEY]

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sqlite3
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 
 import pytest
@@ -109,18 +109,18 @@ async def test_a_deleted_file_refuses_everything_until_there_is_a_file_again() -
 async def test_a_file_that_is_replaced_is_used_if_it_is_a_store() -> None:
     with store_path() as path:
         store, other = SqliteStore(path), SqliteStore(path.with_name("other.db"))
-        await store.open(record(), evict=False)
-        await other.open(record("s2"), evict=False)
-        await other.aclose()
-        path.write_bytes(b"")
-        path.unlink()
-        path.write_bytes(b"")
-        with pytest.raises(StoreUnavailable, match="no such table"):
+        async with aclosing(store):
+            await store.open(record(), evict=False)
+            await other.open(record("s2"), evict=False)
+            await other.aclose()
+            path.write_bytes(b"")
+            path.unlink()
+            path.write_bytes(b"")
+            with pytest.raises(StoreUnavailable, match="no such table"):
+                await store.prove()
+            path.with_name("other.db").rename(path)
             await store.prove()
-        path.with_name("other.db").rename(path)
-        await store.prove()
-        assert await store.sessions() == ["s2"]
-        await store.aclose()
+            assert await store.sessions() == ["s2"]
 
 
 @pytest.mark.parametrize("end", ["-wal", "-shm"])
@@ -153,14 +153,14 @@ async def test_a_store_opens_its_file_again_if_one_of_the_files_beside_it_is_del
 async def test_a_locked_file_is_waited_for() -> None:
     with store_path() as path:
         store = SqliteStore(path)
-        await store.open(record(), evict=False)
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            waiting = asyncio.create_task(store.set_state(KEY, "f", b"1", op="1"))
-            await stays(lambda: not waiting.done(), 0.1)  # SQLite gives up several times within it
-            other.execute("COMMIT")
-            assert await waiting == 1
-        await store.aclose()
+        async with aclosing(store):
+            await store.open(record(), evict=False)
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                waiting = asyncio.create_task(store.set_state(KEY, "f", b"1", op="1"))
+                await stays(lambda: not waiting.done(), 0.1)  # SQLite gives up several times within it
+                other.execute("COMMIT")
+                assert await waiting == 1
 
 
 @async_test
@@ -168,16 +168,16 @@ async def test_a_file_that_stays_locked_is_unavailable_until_it_is_free() -> Non
     with pytest.MonkeyPatch.context() as patch, store_path() as path:
         patch.setattr(worker, "TRIES", 3)
         store = SqliteStore(path)
-        await store.open(record(), evict=False)
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            tries = [store.add_state(KEY, "n", 1, op=str(number)) for number in range(10)]
-            *errors, living = await asyncio.gather(*tries, store.sessions(), return_exceptions=True)
-            assert all(isinstance(error, StoreUnavailable) for error in errors)
-            assert living == [KEY], "a read waits for no lock"
-            assert await store.get_state(KEY, "n") is None
-        assert await store.add_state(KEY, "n", 1, op="0") == 1
-        await store.aclose()
+        async with aclosing(store):
+            await store.open(record(), evict=False)
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                tries = [store.add_state(KEY, "n", 1, op=str(number)) for number in range(10)]
+                *errors, living = await asyncio.gather(*tries, store.sessions(), return_exceptions=True)
+                assert all(isinstance(error, StoreUnavailable) for error in errors)
+                assert living == [KEY], "a read waits for no lock"
+                assert await store.get_state(KEY, "n") is None
+            assert await store.add_state(KEY, "n", 1, op="0") == 1
 
 
 @async_test
@@ -188,13 +188,13 @@ async def test_a_broken_file_is_unavailable_until_it_is_restored() -> None:
         await store.aclose()
         sound = path.read_bytes()
         store = SqliteStore(path)
-        path.write_bytes(sound[:100] + b"\xff" * (len(sound) - 100))
-        for _ in range(2):
-            with pytest.raises(StoreUnavailable):
-                await store.sessions()
-        path.write_bytes(sound)
-        assert await store.sessions() == [KEY]
-        await store.aclose()
+        async with aclosing(store):
+            path.write_bytes(sound[:100] + b"\xff" * (len(sound) - 100))
+            for _ in range(2):
+                with pytest.raises(StoreUnavailable):
+                    await store.sessions()
+            path.write_bytes(sound)
+            assert await store.sessions() == [KEY]
 
 
 def test_a_file_that_is_not_a_database_is_refused_with_that_reason() -> None:
@@ -208,32 +208,32 @@ def test_a_file_that_is_not_a_database_is_refused_with_that_reason() -> None:
 async def test_a_command_that_cannot_be_done_fails_alone() -> None:
     with store_path() as path:
         store = SqliteStore(path)
-        await store.open(record(), evict=False)
-        good = [store.add_state(KEY, "n", 1, op=f"o{number}") for number in range(20)]
-        bad = [store.add_state(KEY, "\ud800", 1, op="bad"), store.add_state("unknown", "n", 1, op="gone")]
-        *counted, unwritable, gone = await asyncio.gather(*good, *bad, return_exceptions=True)
-        assert sorted(map(str, counted)) == sorted(map(str, range(1, 21)))
-        assert isinstance(unwritable, UnicodeEncodeError)
-        assert isinstance(gone, SessionGone)
-        await store.aclose()
+        async with aclosing(store):
+            await store.open(record(), evict=False)
+            good = [store.add_state(KEY, "n", 1, op=f"o{number}") for number in range(20)]
+            bad = [store.add_state(KEY, "\ud800", 1, op="bad"), store.add_state("unknown", "n", 1, op="gone")]
+            *counted, unwritable, gone = await asyncio.gather(*good, *bad, return_exceptions=True)
+            assert sorted(map(str, counted)) == sorted(map(str, range(1, 21)))
+            assert isinstance(unwritable, UnicodeEncodeError)
+            assert isinstance(gone, SessionGone)
 
 
 @async_test
 async def test_a_failed_batch_sends_each_wake_up_once() -> None:
     with store_path() as path:
         store = SqliteStore(path)
-        wakeups: list[tuple[object, str, str]] = []
-        store.bind(lambda *wakeup: wakeups.append(wakeup))
-        for key in ("1", "2"):
-            await store.open(record(key), evict=False)
-        await asyncio.gather(
-            store.close("1", SessionInput.DELETED),
-            store.set_state("2", "\ud800", b"", op=""),
-            store.close("2", SessionInput.DELETED),
-            return_exceptions=True,
-        )
-        assert [key for _, key, _ in wakeups] == ["1", "2"]
-        await store.aclose()
+        async with aclosing(store):
+            wakeups: list[tuple[object, str, str]] = []
+            store.bind(lambda *wakeup: wakeups.append(wakeup))
+            for key in ("1", "2"):
+                await store.open(record(key), evict=False)
+            await asyncio.gather(
+                store.close("1", SessionInput.DELETED),
+                store.set_state("2", "\ud800", b"", op=""),
+                store.close("2", SessionInput.DELETED),
+                return_exceptions=True,
+            )
+            assert [key for _, key, _ in wakeups] == ["1", "2"]
 
 
 @async_test
@@ -258,9 +258,9 @@ async def test_too_many_waiting_commands_and_a_closed_store_refuse_at_once() -> 
 async def test_a_command_runs_even_if_its_caller_was_cancelled() -> None:
     with store_path() as path:
         store = SqliteStore(path)
-        await store.open(record(), evict=False)
-        task = asyncio.create_task(store.add_state(KEY, "n", 1, op="1"))
-        await asyncio.sleep(0)
-        task.cancel()
-        assert await store.add_state(KEY, "n", 1, op="2") == 2
-        await store.aclose()
+        async with aclosing(store):
+            await store.open(record(), evict=False)
+            task = asyncio.create_task(store.add_state(KEY, "n", 1, op="1"))
+            await asyncio.sleep(0)
+            task.cancel()
+            assert await store.add_state(KEY, "n", 1, op="2") == 2

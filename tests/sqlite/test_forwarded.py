@@ -104,21 +104,18 @@ async def carry_secrets(
 
 
 @pytest.mark.parametrize("key", [None, KEY])
-def test_no_credential_no_key_and_no_session_id_is_written_to_the_file(key: str | None) -> None:
-    @async_test
-    async def run() -> None:
-        with store_path() as path:
-            session, headers = await carry_secrets(SqliteStore(path), _Scanned(path), asyncio.Event(), key)
-            assert {name: headers.get(name) for name in KEPT} == KEPT, "headers without a credential travel"
-            arrived = {name: headers[name] for name in SECRETS.keys() & headers.keys()}
-            assert arrived == ({} if key is None else SECRETS)
-            written = _Scanned.written
-            assert b"inputResponses" in written, "the scan looks where forwarded requests are written"
-            assert (b"sealed " in written) is (key is not None)
-            for secret in (b"secret-token", session.encode(), KEY.encode(), base64.b64decode(KEY)):
-                assert secret not in written
-
-    run()
+@async_test
+async def test_no_credential_no_key_and_no_session_id_is_written_to_the_file(key: str | None) -> None:
+    with store_path() as path:
+        session, headers = await carry_secrets(SqliteStore(path), _Scanned(path), asyncio.Event(), key)
+        assert {name: headers.get(name) for name in KEPT} == KEPT, "headers without a credential travel"
+        arrived = {name: headers[name] for name in SECRETS.keys() & headers.keys()}
+        assert arrived == ({} if key is None else SECRETS)
+        written = _Scanned.written
+        assert b"inputResponses" in written, "the scan looks where forwarded requests are written"
+        assert (b"sealed " in written) is (key is not None)
+        for secret in (b"secret-token", session.encode(), KEY.encode(), base64.b64decode(KEY)):
+            assert secret not in written
 
 
 @async_test
@@ -265,21 +262,20 @@ async def test_a_store_that_fails_after_the_answer_does_not_replace_the_answer()
 
 
 @pytest.mark.parametrize("mode", get_args(ResponseMode))
-def test_a_retry_answered_by_another_replica_keeps_the_response_mode_of_this_one(mode: ResponseMode) -> None:
-    @async_test
-    async def run() -> None:
-        with store_path() as path:
-            there, here = replica(path), replica(path)
-            async with aclosing(here.engine), aclosing(there.engine):
-                for talks in (False, True):
-                    asked = await called(Peer(there.asgi(response="json")), talks=talks).done()
-                    call = await called(Peer(here.asgi(response=mode)), talks=talks, **retry_of(asked)).done()
-                    assert call.is_stream is (mode == "sse" or (talks and mode == "adaptive"))
-                    [*told, answer] = call.received
-                    assert answer["result"]["structuredContent"] == {"result": 1}
-                    assert len(told) == (talks and mode != "json")
-
-    run()
+@async_test
+async def test_a_retry_answered_by_another_replica_keeps_the_response_mode_of_this_one(
+    mode: ResponseMode,
+) -> None:
+    with store_path() as path:
+        there, here = replica(path), replica(path)
+        async with aclosing(here.engine), aclosing(there.engine):
+            for talks in (False, True):
+                asked = await called(Peer(there.asgi(response="json")), talks=talks).done()
+                call = await called(Peer(here.asgi(response=mode)), talks=talks, **retry_of(asked)).done()
+                assert call.is_stream is (mode == "sse" or (talks and mode == "adaptive"))
+                [*told, answer] = call.received
+                assert answer["result"]["structuredContent"] == {"result": 1}
+                assert len(told) == (talks and mode != "json")
 
 
 @async_test

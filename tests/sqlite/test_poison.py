@@ -32,28 +32,25 @@ def damage(path: Path, blob: bytes = b"damaged", table: str = "session") -> None
 
 
 @pytest.mark.parametrize("blob", DAMAGES)
-def test_a_session_that_cannot_be_read_is_gone_and_harms_no_other(blob: bytes) -> None:
-    @async_test
-    async def conversation() -> None:
-        observer = NotingObserver()
-        with store_path() as path:
-            store = SqliteStore(path, observer=observer)
-            for key in (KEY, OTHER):
-                await store.open(record(key), evict=False)
-                assert isinstance(await store.claim(key, PRINCIPAL, Claim(1, "a", b"")), Claimed)
-            await store.aclose()
-            damage(path, blob)
-            store = SqliteStore(path, observer=observer)
-            assert await store.find(KEY, PRINCIPAL) is None
-            assert await store.claim(KEY, PRINCIPAL, Claim(2, "b", b"")) is Refusal.NO_SESSION
-            assert await store.close(KEY, SessionInput.DELETED) is None
-            assert await store.sessions() == [OTHER]
-            assert isinstance(await store.claim(OTHER, PRINCIPAL, Claim(2, "b", b"")), Claimed)
-            assert [noted["session"] for noted in observer.named("store.poisoned")] == [KEY[:8]]
-            await store.aclose()
-            assert counts(path)["session"] == 1
-
-    conversation()
+@async_test
+async def test_a_session_that_cannot_be_read_is_gone_and_harms_no_other(blob: bytes) -> None:
+    observer = NotingObserver()
+    with store_path() as path:
+        store = SqliteStore(path, observer=observer)
+        for key in (KEY, OTHER):
+            await store.open(record(key), evict=False)
+            assert isinstance(await store.claim(key, PRINCIPAL, Claim(1, "a", b"")), Claimed)
+        await store.aclose()
+        damage(path, blob)
+        store = SqliteStore(path, observer=observer)
+        assert await store.find(KEY, PRINCIPAL) is None
+        assert await store.claim(KEY, PRINCIPAL, Claim(2, "b", b"")) is Refusal.NO_SESSION
+        assert await store.close(KEY, SessionInput.DELETED) is None
+        assert await store.sessions() == [OTHER]
+        assert isinstance(await store.claim(OTHER, PRINCIPAL, Claim(2, "b", b"")), Claimed)
+        assert [noted["session"] for noted in observer.named("store.poisoned")] == [KEY[:8]]
+        await store.aclose()
+        assert counts(path)["session"] == 1
 
 
 @async_test

@@ -54,27 +54,26 @@ async def test_processes_count_claim_and_append_as_one() -> None:
 
 
 @pytest.mark.parametrize("acknowledged", [1, 40, 150])
-def test_writes_acknowledged_before_a_kill_are_stored_and_no_write_is_partial(acknowledged: int) -> None:
-    @async_test
-    async def run() -> None:
-        with store_path() as path:
-            await (await opened(path)).aclose()
-            with start("toil", path) as child:
-                assert child.stdout is not None
-                last = [int(child.stdout.readline()) for _ in range(acknowledged)][-1]
-                child.kill()
-            with closing(sqlite3.connect(path)) as connection:
-                assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-            store = SqliteStore(path, ROOMY)
-            page = await store.read(KEY, record().standalone, Position(0, 0), 10_000, 1 << 26)
-            counted = await store.add_state(KEY, "n", 0, op="end")
-            again = await store.append(KEY, "", -1, [(2**40, b"continues")])
-            await store.aclose()
-        assert page is not None
-        assert page.continuity is Continuity.OK
-        written = [event.position.seq for event in page.events]
-        assert written == list(range(1, len(written) + 1))
-        assert last <= counted <= len(written) <= counted + 1
-        assert again.seq == len(written) + 1
-
-    run()
+@async_test
+async def test_writes_acknowledged_before_a_kill_are_stored_and_no_write_is_partial(
+    acknowledged: int,
+) -> None:
+    with store_path() as path:
+        await (await opened(path)).aclose()
+        with start("toil", path) as child:
+            assert child.stdout is not None
+            last = [int(child.stdout.readline()) for _ in range(acknowledged)][-1]
+            child.kill()
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        store = SqliteStore(path, ROOMY)
+        page = await store.read(KEY, record().standalone, Position(0, 0), 10_000, 1 << 26)
+        counted = await store.add_state(KEY, "n", 0, op="end")
+        again = await store.append(KEY, "", -1, [(2**40, b"continues")])
+        await store.aclose()
+    assert page is not None
+    assert page.continuity is Continuity.OK
+    written = [event.position.seq for event in page.events]
+    assert written == list(range(1, len(written) + 1))
+    assert last <= counted <= len(written) <= counted + 1
+    assert again.seq == len(written) + 1

@@ -139,24 +139,21 @@ async def test_announcements_reach_all_replicas_once_and_in_order() -> None:
         assert (await both.here.announced(begin)).events == [b"1", b"2"]
 
 
-def test_a_replica_that_is_too_far_behind_learns_that_it_missed_announcements(
+@async_test
+async def test_a_replica_that_is_too_far_behind_learns_that_it_missed_announcements(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    @async_test
-    async def run() -> None:
-        async with pair() as both:
-            begin = (await both.there.announced("")).cursor
-            for kept in (3, 0):
-                monkeypatch.setattr(outbox, "_NEWS", kept)
-                for number in range(10):
-                    await both.here.announce(f"{kept}-{number}", b"")
-                await both.here.sweep()
-                news = await both.there.announced(begin)
-                assert (len(news.events), news.missed) == (kept, True)
-                begin = news.cursor
-                assert await both.there.announced(begin) == (begin, [], False), "and once"
-
-    run()
+    async with pair() as both:
+        begin = (await both.there.announced("")).cursor
+        for kept in (3, 0):
+            monkeypatch.setattr(outbox, "_NEWS", kept)
+            for number in range(10):
+                await both.here.announce(f"{kept}-{number}", b"")
+            await both.here.sweep()
+            news = await both.there.announced(begin)
+            assert (len(news.events), news.missed) == (kept, True)
+            begin = news.cursor
+            assert await both.there.announced(begin) == (begin, [], False), "and once"
 
 
 @async_test

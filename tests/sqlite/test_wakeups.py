@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
 from holdfast.core.lifecycle import SessionInput
@@ -69,13 +69,12 @@ class TwoStores:
 async def two_stores() -> AsyncIterator[TwoStores]:
     with store_path() as path:
         both = TwoStores(path)
-        for key in (KEY, OTHER):
-            await both.here.open(record(key), evict=False)
-            assert isinstance(await both.here.claim(key, PRINCIPAL, Claim(1, "a", b"body")), Claimed)
-            assert await both.here.ask(key, "a.1", "a")
-        yield both
-        await both.here.aclose()
-        await both.there.aclose()
+        async with aclosing(both.here), aclosing(both.there):
+            for key in (KEY, OTHER):
+                await both.here.open(record(key), evict=False)
+                assert isinstance(await both.here.claim(key, PRINCIPAL, Claim(1, "a", b"body")), Claimed)
+                assert await both.here.ask(key, "a.1", "a")
+            yield both
 
 
 @async_test

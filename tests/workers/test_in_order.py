@@ -47,27 +47,23 @@ async def test_calls_of_one_session_at_two_processes_never_overlap(two: list[Fle
 
 
 @pytest.mark.parametrize("tool", ["alone", "alone_and_tidy"])
-def test_a_cancelled_call_keeps_its_turn_until_its_function_has_ended(
+@http_test
+async def test_a_cancelled_call_keeps_its_turn_until_its_function_has_ended(
     two: list[Fleet], tmp_path: Path, tool: str
 ) -> None:
     file, end = tmp_path / "notes", tmp_path / "end"
     arguments = {"file": str(file), "end": str(end)}
-
-    @http_test
-    async def run() -> None:
-        client = await Client.opened(two[0].port)
-        first = asyncio.ensure_future(at(client, two[0].port, call(1, tool, **arguments)))
-        await until(file.exists)
-        await client.tell("notifications/cancelled", {"requestId": 1})
-        assert (await first)["error"]["code"] == -32800
-        assert file.read_text().split() == ["begin"], "the answer does not wait for the function"
-        following = [
-            asyncio.ensure_future(at(client, process.port, call(number, "alone", **arguments)))
-            for number, process in enumerate(two, 2)
-        ]
-        await stays(lambda: file.read_text().split() == ["begin"], 0.5)
-        end.touch()
-        await asyncio.gather(*following)
-        assert file.read_text().split() == ["begin", "end"] * 3
-
-    run()
+    client = await Client.opened(two[0].port)
+    first = asyncio.ensure_future(at(client, two[0].port, call(1, tool, **arguments)))
+    await until(file.exists)
+    await client.tell("notifications/cancelled", {"requestId": 1})
+    assert (await first)["error"]["code"] == -32800
+    assert file.read_text().split() == ["begin"], "the answer does not wait for the function"
+    following = [
+        asyncio.ensure_future(at(client, process.port, call(number, "alone", **arguments)))
+        for number, process in enumerate(two, 2)
+    ]
+    await stays(lambda: file.read_text().split() == ["begin"], 0.5)
+    end.touch()
+    await asyncio.gather(*following)
+    assert file.read_text().split() == ["begin", "end"] * 3

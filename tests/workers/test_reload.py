@@ -180,38 +180,35 @@ MANY = 700
         ("app.py", "import sys, time\nprint('hangs', file=sys.stderr)\ntime.sleep(600)\n", "hangs"),
     ],
 )
-def test_a_server_that_cannot_start_is_tried_again_when_it_is_saved(
+@http_test
+async def test_a_server_that_cannot_start_is_tried_again_when_it_is_saved(
     place: Path, file: str, fault: str, said: str
 ) -> None:
-    @http_test
-    async def conversation() -> None:
-        right = (place / file).read_text()
-        save(place, fault, file)
-        command = [
-            sys.executable,
-            "-m",
-            "holdfast",
-            "serve",
-            str(place / "app.py"),
-            "--reload",
-            "--http",
-            "127.0.0.1:0",
-        ]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stderr is not None
-            seen = ""
-            while said not in seen:
-                seen = process.stderr.readline()
-                assert seen, "it has ended"
-            save(place, right, file)
-            while "(Ctrl+C stops)" not in seen or "serving" not in seen:
-                seen = process.stderr.readline()
-                assert seen, "it has ended"
-            process.send_signal(signal.SIGINT)
-            process.stderr.read()
-        assert process.returncode == 0
-
-    conversation()
+    right = (place / file).read_text()
+    save(place, fault, file)
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast",
+        "serve",
+        str(place / "app.py"),
+        "--reload",
+        "--http",
+        "127.0.0.1:0",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        seen = ""
+        while said not in seen:
+            seen = process.stderr.readline()
+            assert seen, "it has ended"
+        save(place, right, file)
+        while "(Ctrl+C stops)" not in seen or "serving" not in seen:
+            seen = process.stderr.readline()
+            assert seen, "it has ended"
+        process.send_signal(signal.SIGINT)
+        process.stderr.read()
+    assert process.returncode == 0
 
 
 @http_test

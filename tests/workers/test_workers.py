@@ -222,30 +222,27 @@ async def test_clients_that_keep_their_connections_are_never_refused_while_worke
 
 
 @pytest.mark.parametrize("era", ["sessionless", "sessions"])
-def test_no_call_of_our_own_client_fails_in_a_rolling_restart(
+@async_test
+async def test_no_call_of_our_own_client_fails_in_a_rolling_restart(
     pair: Fleet, era: Literal["sessionless", "sessions"]
 ) -> None:
-    @async_test
-    async def conversation() -> None:
-        before = set(pair.workers())
-        async with holdfast.Client(f"http://127.0.0.1:{pair.port}/mcp", protocol_version=era) as client:
-            progress: list[float] = []
-            long = asyncio.create_task(
-                client.call_tool(
-                    "steps", {"n": 30, "seconds": 0.1}, progress=lambda done, *_: progress.append(done)
-                )
+    before = set(pair.workers())
+    async with holdfast.Client(f"http://127.0.0.1:{pair.port}/mcp", protocol_version=era) as client:
+        progress: list[float] = []
+        long = asyncio.create_task(
+            client.call_tool(
+                "steps", {"n": 30, "seconds": 0.1}, progress=lambda done, *_: progress.append(done)
             )
-            await until(lambda: bool(progress))
-            replaced = _replace(pair)
-            served = set[int]()
-            while not replaced():
-                served.add((await client.call_tool("who", {})).data)
+        )
+        await until(lambda: bool(progress))
+        replaced = _replace(pair)
+        served = set[int]()
+        while not replaced():
             served.add((await client.call_tool("who", {})).data)
-            assert (await long).data in before
-            assert progress == list(range(1, 31))
-            assert served - before
-
-    conversation()
+        served.add((await client.call_tool("who", {})).data)
+        assert (await long).data in before
+        assert progress == list(range(1, 31))
+        assert served - before
 
 
 @http_test

@@ -122,43 +122,35 @@ async def test_a_late_page_is_kept_for_a_client_that_can_be_recognised(*, shares
             go.set()
 
 
-def test_late_pages_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@parts_test
+async def test_late_pages_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "KEPT", 2)
-
-    @parts_test
-    async def run() -> None:
-        part = Part(server_of("a", "one"))
-        go = slow_lists(part)
-        async with made_of({"a": part}) as server, AsyncExitStack() as stack:
-            for name in ("ada", "bob", "cyd"):
-                client = client_of(server, "sessionless", principal=Principal(subject=name))
-                assert not await (await stack.enter_async_context(client)).list_tools()
-            kept = back_of(server)._lists._late
-            assert [key[0] for key in kept] == [Principal(subject=name).key for name in ("bob", "cyd")]
-            go.set()
-
-    run()
+    part = Part(server_of("a", "one"))
+    go = slow_lists(part)
+    async with made_of({"a": part}) as server, AsyncExitStack() as stack:
+        for name in ("ada", "bob", "cyd"):
+            client = client_of(server, "sessionless", principal=Principal(subject=name))
+            assert not await (await stack.enter_async_context(client)).list_tools()
+        kept = back_of(server)._lists._late
+        assert [key[0] for key in kept] == [Principal(subject=name).key for name in ("bob", "cyd")]
+        go.set()
 
 
-def test_the_bytes_of_late_pages_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@parts_test
+async def test_the_bytes_of_late_pages_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "KEPT_BYTES", 1_500)
-
-    @parts_test
-    async def run() -> None:
-        part = Part(server_of("a", "x" * 100, "y" * 100))
-        go = slow_lists(part)
-        async with made_of({"a": part}) as server, AsyncExitStack() as stack:
-            for name in ("ada", "bob", "cyd"):
-                client = client_of(server, "sessionless", principal=Principal(subject=name))
-                assert not await (await stack.enter_async_context(client)).list_tools()
-            kept = back_of(server)._lists._late
-            assert len(kept) == 3
-            go.set()
-            await asyncio.sleep(10)
-            assert 0 < len(kept) < 3
-            assert sum(len(task.result()) for task in kept.values()) <= 1_500
-
-    run()
+    part = Part(server_of("a", "x" * 100, "y" * 100))
+    go = slow_lists(part)
+    async with made_of({"a": part}) as server, AsyncExitStack() as stack:
+        for name in ("ada", "bob", "cyd"):
+            client = client_of(server, "sessionless", principal=Principal(subject=name))
+            assert not await (await stack.enter_async_context(client)).list_tools()
+        kept = back_of(server)._lists._late
+        assert len(kept) == 3
+        go.set()
+        await asyncio.sleep(10)
+        assert 0 < len(kept) < 3
+        assert sum(len(task.result()) for task in kept.values()) <= 1_500
 
 
 def test_owners_are_kept_for_a_bounded_number_of_clients_and_the_first_member_wins_in_any_order(

@@ -117,22 +117,19 @@ async def test_a_closed_limit_leaves_no_timer_also_if_a_call_gives_a_late_sign_o
 
 
 @pytest.mark.parametrize("seconds", [0.5, 300.0])
-def test_one_timer_serves_many_calls(seconds: float) -> None:
-    @virtual_test
-    async def run() -> None:
-        calls, loop = Calls(seconds), asyncio.get_running_loop()
-        made = 0
-        call_at = loop.call_at
+@virtual_test
+async def test_one_timer_serves_many_calls(seconds: float) -> None:
+    calls, loop = Calls(seconds), asyncio.get_running_loop()
+    made = 0
+    call_at = loop.call_at
 
-        def counting(*arguments: object, **options: object) -> asyncio.TimerHandle:
-            nonlocal made
-            made += getattr(arguments[1], "__self__", None) is calls.silence
-            return call_at(*arguments, **options)  # type: ignore[arg-type]
+    def counting(*arguments: object, **options: object) -> asyncio.TimerHandle:
+        nonlocal made
+        made += getattr(arguments[1], "__self__", None) is calls.silence
+        return call_at(*arguments, **options)  # type: ignore[arg-type]
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(loop, "call_at", counting)
-            for number in range(100):
-                await calls.start(str(number), answered_after=seconds / 1_000)
-        assert made == 1
-
-    run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "call_at", counting)
+        for number in range(100):
+            await calls.start(str(number), answered_after=seconds / 1_000)
+    assert made == 1

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def checked(faulty: Faulty, conversation: Callable[[Callable[..., Result]], None
 
     @async_test
     async def attempt() -> None:
-        async with under_uvicorn(faulty) as port:
+        async with aclosing(faulty), under_uvicorn(faulty) as port:
 
             def command(*words: str, **environment: str) -> Result:
                 address = f"http://127.0.0.1:{port}/mcp"
@@ -30,7 +31,6 @@ def checked(faulty: Faulty, conversation: Callable[[Callable[..., Result]], None
                 )
 
             await asyncio.to_thread(conversation, command)
-            await faulty.aclose()
 
     attempt()
 

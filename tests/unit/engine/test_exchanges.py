@@ -314,16 +314,13 @@ async def test_an_authors_error_is_answered_as_it_is() -> None:
 @pytest.mark.parametrize(
     "thrown", [McpError(-32000, "x", object()), McpError(-32000, "\ud800")], ids=["data", "text"]
 )
-def test_an_error_that_cannot_be_written_is_still_answered(thrown: McpError) -> None:
+@engine_test
+async def test_an_error_that_cannot_be_written_is_still_answered(thrown: McpError) -> None:
     async def work(exchange: Exchange) -> object:
         raise thrown
 
-    @engine_test
-    async def conversation() -> None:
-        async with engine_harness(ScriptedBack({CALL: work})) as d:
-            assert (await d.call(1))["error"]["code"] == INTERNAL_ERROR
-
-    conversation()
+    async with engine_harness(ScriptedBack({CALL: work})) as d:
+        assert (await d.call(1))["error"]["code"] == INTERNAL_ERROR
 
 
 @engine_test
@@ -558,25 +555,22 @@ async def test_stopping_ends_calls_that_outlast_the_drain_time() -> None:
 
 
 @pytest.mark.parametrize("seconds", [2, 100])
-def test_a_streamed_exchange_gets_its_terminal_message_when_the_server_stops(seconds: float) -> None:
+@engine_test
+async def test_a_streamed_exchange_gets_its_terminal_message_when_the_server_stops(seconds: float) -> None:
     async def work(exchange: Exchange) -> object:
         await exchange.notify("notifications/progress", {"n": 1})
         await asyncio.sleep(seconds)
         return {}
 
-    @engine_test
-    async def conversation() -> None:
-        async with engine_harness(ScriptedBack({CALL: work}), times=Times(drain=5)) as d:
-            posts = [await d.post(number) for number in range(3)]
-            await settle_down()
-            await d.engine.aclose()
-            for post in posts:
-                assert [set(message) & {"result", "error"} for message in await post.whole()] == [
-                    set(),
-                    {"result" if seconds == 2 else "error"},
-                ]
-
-    conversation()
+    async with engine_harness(ScriptedBack({CALL: work}), times=Times(drain=5)) as d:
+        posts = [await d.post(number) for number in range(3)]
+        await settle_down()
+        await d.engine.aclose()
+        for post in posts:
+            assert [set(message) & {"result", "error"} for message in await post.whole()] == [
+                set(),
+                {"result" if seconds == 2 else "error"},
+            ]
 
 
 @engine_test

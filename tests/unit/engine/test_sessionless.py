@@ -385,7 +385,8 @@ async def test_the_asks_of_other_tasks_end_with_their_call(how: str) -> None:
 
 
 @pytest.mark.parametrize("era", ["sessions", "sessionless"])
-def test_the_asks_of_a_handler_that_is_cancelled_end_by_its_cancellation(era: str) -> None:
+@engine_test
+async def test_the_asks_of_a_handler_that_is_cancelled_end_by_its_cancellation(era: str) -> None:
     """A handler whose tasks failed would end with an error, which is logged."""
     raised: list[BaseException | None] = []
 
@@ -405,25 +406,21 @@ def test_the_asks_of_a_handler_that_is_cancelled_end_by_its_cancellation(era: st
     def _exception(task: asyncio.Task[Any]) -> BaseException | None:
         return None if task.cancelled() else task.exception()
 
-    @engine_test
-    async def run() -> None:
-        if era == "sessions":
-            async with engine_harness(ScriptedBack({CALL: asks_in_groups})) as d:
-                await d.post(1)
-                await settle_down()
-                await d.cancel(1)
-                await settle_down()
-                assert not d.session.pending
-        else:
-            async with house(asks_in_groups) as home:
-                visit = home.call()
-                await settle_down()
-                await visit.hang_up()
-                await settle_down()
-                assert home.engine.sessionless.asks() == 0
-        assert raised == [None, None]
-
-    run()
+    if era == "sessions":
+        async with engine_harness(ScriptedBack({CALL: asks_in_groups})) as d:
+            await d.post(1)
+            await settle_down()
+            await d.cancel(1)
+            await settle_down()
+            assert not d.session.pending
+    else:
+        async with house(asks_in_groups) as home:
+            visit = home.call()
+            await settle_down()
+            await visit.hang_up()
+            await settle_down()
+            assert home.engine.sessionless.asks() == 0
+    assert raised == [None, None]
 
 
 @engine_test

@@ -264,31 +264,27 @@ class At:
 
 
 @pytest.mark.parametrize("back", [ScriptedBack, Described])
-def test_the_address_with_the_most_idle_anonymous_sessions_loses_one(back: type[ScriptedBack]) -> None:
+@engine_test
+async def test_the_address_with_the_most_idle_anonymous_sessions_loses_one(back: type[ScriptedBack]) -> None:
     """One address could open all sessions, and everyone else got 503."""
+    async with engine_harness(back(), limits=Limits(sessions_per_principal=1, sessions=6)) as d:
+        runtime = d.engine.runtime
 
-    @engine_test
-    async def run() -> None:
-        async with engine_harness(back(), limits=Limits(sessions_per_principal=1, sessions=6)) as d:
-            runtime = d.engine.runtime
+        async def opened(address: str) -> str:
+            session = await d.engine.sessions.open(Caller(ANONYMOUS, waiter=At(address)), INITIALIZE)
+            return session.session.record.key
 
-            async def opened(address: str) -> str:
-                session = await d.engine.sessions.open(Caller(ANONYMOUS, waiter=At(address)), INITIALIZE)
-                return session.session.record.key
-
-            honest, *many = [await opened(address) for address in ("10.0.0.1", *["10.0.0.2"] * 4)]
-            with pytest.raises(TooManySessions):
-                await opened("10.0.0.3")
-            await asyncio.sleep(5)
-            # The first of them is in use.
-            await runtime.store.find(many[0], ANONYMOUS)
-            new = await opened("10.0.0.3")
-            assert {honest, new, many[0], *many[2:]} < set(await runtime.store.sessions())
-            assert many[1] not in await runtime.store.sessions()
-            await settle_down()
-            assert d.back.events.count("closed: evicted") == 1
-
-    run()
+        honest, *many = [await opened(address) for address in ("10.0.0.1", *["10.0.0.2"] * 4)]
+        with pytest.raises(TooManySessions):
+            await opened("10.0.0.3")
+        await asyncio.sleep(5)
+        # The first of them is in use.
+        await runtime.store.find(many[0], ANONYMOUS)
+        new = await opened("10.0.0.3")
+        assert {honest, new, many[0], *many[2:]} < set(await runtime.store.sessions())
+        assert many[1] not in await runtime.store.sessions()
+        await settle_down()
+        assert d.back.events.count("closed: evicted") == 1
 
 
 @engine_test

@@ -113,33 +113,27 @@ async def test_the_page_is_served_without_a_token_and_can_load_nothing_else() ->
         ({"origin": "null"}, 403, "origin"),
     ],
 )
-def test_every_route_passes_the_guard(
+@virtual_test
+async def test_every_route_passes_the_guard(
     method: str, path: str, headers: dict[str, str | None], status: int, reason: str
 ) -> None:
-    @virtual_test
-    async def attempt() -> None:
-        operator = Operator()
-        answer = await operator.send(method, path, headers)
-        assert answer.status == status
-        assert operator.observer.named("audit.refused") == [
-            {"reason": reason, "address": "127.0.0.1", "surface": "admin"}
-        ]
-        assert not operator.fleet.done
-        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
-
-    attempt()
+    operator = Operator()
+    answer = await operator.send(method, path, headers)
+    assert answer.status == status
+    assert operator.observer.named("audit.refused") == [
+        {"reason": reason, "address": "127.0.0.1", "surface": "admin"}
+    ]
+    assert not operator.fleet.done
+    assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
-def test_a_route_has_one_method(method: str, path: str) -> None:
-    @virtual_test
-    async def attempt() -> None:
-        operator = Operator()
-        other = "GET" if method == "POST" else "POST"
-        assert (await operator.send(other, path)).status == 405
-        assert not operator.fleet.done
-
-    attempt()
+@virtual_test
+async def test_a_route_has_one_method(method: str, path: str) -> None:
+    operator = Operator()
+    other = "GET" if method == "POST" else "POST"
+    assert (await operator.send(other, path)).status == 405
+    assert not operator.fleet.done
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)

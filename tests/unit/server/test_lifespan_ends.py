@@ -58,32 +58,31 @@ async def _ready(peer: Peer) -> tuple[int | None, bytes]:
 
 
 @pytest.mark.parametrize("swallows", [False, True])
-def test_a_mounted_server_lets_running_calls_finish_and_then_refuses_with_the_reason(swallows: bool) -> None:
-    @virtual_test
-    async def conversation() -> None:
-        dying = Dying(swallows=swallows)
-        peer = Peer(dying.server.asgi())
-        await peer.initialize()
-        assert await _ready(peer) == (200, b"ready\n")
-        running = peer.call(1, "hold")
-        await asyncio.sleep(1)
-        dying.broken.set()
-        await asyncio.sleep(1)
-        assert await _ready(peer) == (503, f"{ENDED}\n".encode())
-        assert ENDED in (await peer.call(3, "hold").done()).json["error"]["message"]
-        [noted] = dying.notes.named("lifespan.ended")
-        assert noted["reason"] == ENDED
-        assert isinstance(noted["error"], ExceptionGroup) != swallows
-        dying.held.set()
-        assert (await running.done()).messages[-1]["result"]["content"][0]["text"] == "held"
-        await until(lambda: dying.server.engine.drained)
-        for refused in (await peer.call(2, "hold").done(), await Peer(dying.server.asgi()).initialize()):
-            assert refused.status == 503
-            assert ENDED in refused.json["error"]["message"]
-        await dying.server.engine.aclose()
-        assert dying.left == ["left"]
-
-    conversation()
+@virtual_test
+async def test_a_mounted_server_lets_running_calls_finish_and_then_refuses_with_the_reason(
+    swallows: bool,
+) -> None:
+    dying = Dying(swallows=swallows)
+    peer = Peer(dying.server.asgi())
+    await peer.initialize()
+    assert await _ready(peer) == (200, b"ready\n")
+    running = peer.call(1, "hold")
+    await asyncio.sleep(1)
+    dying.broken.set()
+    await asyncio.sleep(1)
+    assert await _ready(peer) == (503, f"{ENDED}\n".encode())
+    assert ENDED in (await peer.call(3, "hold").done()).json["error"]["message"]
+    [noted] = dying.notes.named("lifespan.ended")
+    assert noted["reason"] == ENDED
+    assert isinstance(noted["error"], ExceptionGroup) != swallows
+    dying.held.set()
+    assert (await running.done()).messages[-1]["result"]["content"][0]["text"] == "held"
+    await until(lambda: dying.server.engine.drained)
+    for refused in (await peer.call(2, "hold").done(), await Peer(dying.server.asgi()).initialize()):
+        assert refused.status == 503
+        assert ENDED in refused.json["error"]["message"]
+    await dying.server.engine.aclose()
+    assert dying.left == ["left"]
 
 
 @virtual_test

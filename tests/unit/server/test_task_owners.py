@@ -326,25 +326,21 @@ async def test_a_task_that_was_cancelled_before_a_failover_is_cancelled_after_it
 
 
 @pytest.mark.parametrize("seconds", [0.0, KEPT_SECONDS + SWEEP])
-def test_a_task_whose_end_is_not_known_after_a_failover_ends_as_unknown(
+@virtual_test
+async def test_a_task_whose_end_is_not_known_after_a_failover_ends_as_unknown(
     seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The end is forgotten because there are too many bytes of ends, or after its time.
     if not seconds:
         monkeypatch.setattr(task_ends, "KEPT_BYTES", 1)
-
-    @virtual_test
-    async def conversation() -> None:
-        async with pair() as both:
-            task_id = await both.one.create("work", seconds=5)
-            failover = Failover(both.cluster)
-            await both.one.until(task_id, "completed")
-            await asyncio.sleep(seconds)
-            failover.happens()
-            await asyncio.sleep(SWEEP * 2)
-            assert (await both.two.get(task_id))["error"] == UNKNOWN
-
-    conversation()
+    async with pair() as both:
+        task_id = await both.one.create("work", seconds=5)
+        failover = Failover(both.cluster)
+        await both.one.until(task_id, "completed")
+        await asyncio.sleep(seconds)
+        failover.happens()
+        await asyncio.sleep(SWEEP * 2)
+        assert (await both.two.get(task_id))["error"] == UNKNOWN
 
 
 @virtual_test
@@ -415,24 +411,21 @@ async def test_a_result_that_is_too_large_when_the_store_is_back_ends_its_task_w
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_subscriptions_receive_each_change_once_also_if_its_wake_up_was_lost(is_lost: bool) -> None:
-    @virtual_test
-    async def conversation() -> None:
-        async with pair() as both:
-            task_id = await both.one.create("work", seconds=10_000)
-            listening = both.two.server.engine.listening
-            wanted = Request(7, "subscriptions/listen", {"notifications": {"taskIds": [task_id]}})
-            listener = await listening.open(client_of(""), wanted, Caller(""))
-            await asyncio.sleep(20)
-            listener.messages()
-            connection = both.cluster.connect("two")
-            on_wake, connection.on_wake = connection.on_wake, None if is_lost else connection.on_wake
-            await both.one.cancel(task_id)
-            await settle_down()
-            connection.on_wake = on_wake
-            await asyncio.sleep(60)
-            told = [json.loads(message)["params"]["status"] for message in listener.messages()]
-            assert told == ["cancelled"]
-            listening.leave(listener)
-
-    conversation()
+@virtual_test
+async def test_subscriptions_receive_each_change_once_also_if_its_wake_up_was_lost(is_lost: bool) -> None:
+    async with pair() as both:
+        task_id = await both.one.create("work", seconds=10_000)
+        listening = both.two.server.engine.listening
+        wanted = Request(7, "subscriptions/listen", {"notifications": {"taskIds": [task_id]}})
+        listener = await listening.open(client_of(""), wanted, Caller(""))
+        await asyncio.sleep(20)
+        listener.messages()
+        connection = both.cluster.connect("two")
+        on_wake, connection.on_wake = connection.on_wake, None if is_lost else connection.on_wake
+        await both.one.cancel(task_id)
+        await settle_down()
+        connection.on_wake = on_wake
+        await asyncio.sleep(60)
+        told = [json.loads(message)["params"]["status"] for message in listener.messages()]
+        assert told == ["cancelled"]
+        listening.leave(listener)

@@ -64,24 +64,22 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("error", ENDS, ids=lambda error: type(error).__name__)
-def test_a_call_whose_plain_function_raises_is_answered(error: BaseException) -> None:
-    @async_test
-    async def conversation() -> None:
-        async with connected(server_raising(error)) as peer:
-            for method, params in REQUESTS:
-                answer = await peer.message(method, params)
-                assert "error" in answer or answer["result"]["isError"]
-            assert peer.session.exchanges == {}
-        async with sessionless(server_raising(error)) as client:
-            for method, params in REQUESTS:
-                message = (await client.send(method, params)).message
-                assert "error" in message or message["result"]["isError"]
-
-    conversation()
+@async_test
+async def test_a_call_whose_plain_function_raises_is_answered(error: BaseException) -> None:
+    async with connected(server_raising(error)) as peer:
+        for method, params in REQUESTS:
+            answer = await peer.message(method, params)
+            assert "error" in answer or answer["result"]["isError"]
+        assert peer.session.exchanges == {}
+    async with sessionless(server_raising(error)) as client:
+        for method, params in REQUESTS:
+            message = (await client.send(method, params)).message
+            assert "error" in message or message["result"]["isError"]
 
 
 @pytest.mark.parametrize("error", ENDS, ids=lambda error: type(error).__name__)
-def test_the_next_listener_is_called_after_a_plain_listener_raised(error: BaseException) -> None:
+@async_test
+async def test_the_next_listener_is_called_after_a_plain_listener_raised(error: BaseException) -> None:
     heard: list[str] = []
     server = Server("listening")
 
@@ -93,16 +91,13 @@ def test_the_next_listener_is_called_after_a_plain_listener_raised(error: BaseEx
     def listen(session: SessionView) -> None:
         heard.append("opened")
 
-    @async_test
-    async def conversation() -> None:
-        async with connected(server) as peer:
-            await peer.session.listeners_called()
-            assert heard == ["opened"]
-
-    conversation()
+    async with connected(server) as peer:
+        await peer.session.listeners_called()
+        assert heard == ["opened"]
 
 
-def test_a_call_keeps_its_turn_until_the_thread_of_its_plain_function_has_returned() -> None:
+@async_test
+async def test_a_call_keeps_its_turn_until_the_thread_of_its_plain_function_has_returned() -> None:
     ran: list[str] = []
     begun, release = threading.Event(), threading.Event()
     server = Server("ordered", settings=Settings(in_order=True))
@@ -125,19 +120,15 @@ def test_a_call_keeps_its_turn_until_the_thread_of_its_plain_function_has_return
         ran.append("quick")
         return ""
 
-    @async_test
-    async def conversation() -> None:
-        async with connected(server) as peer:
-            late = await peer.message("tools/call", {"name": "slow", "arguments": {}})
-            assert "error" in late or late["result"]["isError"], "it is answered while its thread runs"
-            second = asyncio.ensure_future(peer.call("quick"))
-            await asyncio.sleep(0.2)  # real time is the subject: nothing says that a call does not begin
-            assert ran == []
-            release.set()
-            await second
-            assert ran == ["slow", "quick"]
-
-    conversation()
+    async with connected(server) as peer:
+        late = await peer.message("tools/call", {"name": "slow", "arguments": {}})
+        assert "error" in late or late["result"]["isError"], "it is answered while its thread runs"
+        second = asyncio.ensure_future(peer.call("quick"))
+        await asyncio.sleep(0.2)  # real time is the subject: nothing says that a call does not begin
+        assert ran == []
+        release.set()
+        await second
+        assert ran == ["slow", "quick"]
 
 
 def test_a_plain_function_that_is_cancelled_before_its_thread_begins_never_runs_and_holds_no_turn() -> None:

@@ -114,17 +114,15 @@ def test_sessions_claims_and_ends_need_no_await_unless_a_subclass_replaces_them(
     assert patched.at_once is None
 
 
-def test_a_reader_of_announcements_that_is_too_far_behind_learns_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@async_test
+async def test_a_reader_of_announcements_that_is_too_far_behind_learns_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(one_process, "_ANNOUNCEMENTS", 3)
-
-    @async_test
-    async def run() -> None:
-        store = MemoryStore()
-        begin = (await store.announced("")).cursor
-        for number in range(10):
-            await store.announce(str(number), b"")
-        news = await store.announced(begin)
-        assert (len(news.events), news.missed) == (3, True)
-        assert await store.announced(news.cursor) == (news.cursor, [], False)
-
-    run()
+    store = MemoryStore()
+    begin = (await store.announced("")).cursor
+    for number in range(10):
+        await store.announce(str(number), b"")
+    news = await store.announced(begin)
+    assert (len(news.events), news.missed) == (3, True)
+    assert await store.announced(news.cursor) == (news.cursor, [], False)

@@ -1,5 +1,7 @@
 """A store without state or tasks says so, at the start where it can be known, else where it is used."""
 
+from contextlib import aclosing
+
 import pytest
 
 from holdfast import Client, Context, Server
@@ -41,8 +43,8 @@ async def test_a_server_with_a_tool_that_may_become_a_task_does_not_start_on_a_s
 async def test_a_server_that_needs_neither_starts() -> None:
     for store in (Stateless(), Taskless()):
         server = Server("app", store=store)
-        await server.engine.ensure_started()
-        await server.engine.aclose()
+        async with aclosing(server.engine):
+            await server.engine.ensure_started()
 
 
 @async_test

@@ -177,18 +177,25 @@ async def keeping(server: Connections, tls: ssl.SSLContext | None = None) -> Asy
         await listening.wait_closed()
 
 
+@asynccontextmanager
+async def served(*replies: bytes) -> AsyncIterator[tuple[HttpTransport, str, Connections]]:
+    """Answer the requests of each connection with these replies, one after another."""
+    server = Connections(*replies)
+    async with (
+        keeping(server) as url,
+        aclosing(HttpTransport(HttpClientOptions(connect_seconds=5.0))) as transport,
+    ):
+        yield transport, url, server
+
+
 def with_server(*replies: bytes) -> Callable[[Callable[..., Awaitable[None]]], Callable[[], None]]:
     """Run a test with a transport, a URL and the server behind it."""
 
     def decorate(test: Callable[..., Awaitable[None]]) -> Callable[[], None]:
         @async_test
         async def run() -> None:
-            server, transport = Connections(*replies), HttpTransport(HttpClientOptions(connect_seconds=5.0))
-            async with keeping(server) as url:
-                try:
-                    await test(transport, url, server)
-                finally:
-                    await transport.aclose()
+            async with served(*replies) as (transport, url, server):
+                await test(transport, url, server)
 
         return run
 
@@ -250,16 +257,13 @@ async def test_two_requests_at_once_have_two_connections(
     assert sorted(server.used) == [1, 2]
 
 
-def test_an_unused_connection_is_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+@async_test
+async def test_an_unused_connection_is_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "IDLE_SECONDS", 0.05)
-
-    @with_server(reply(b"one"))
-    async def run(transport: HttpTransport, url: str, server: Connections) -> None:
+    async with served(reply(b"one")) as (transport, url, server):
         await asyncio.gather(get(transport, url), get(transport, url))
         await until(lambda: server.ended == 2)
         assert repr(transport) == "<HttpTransport unused>"
-
-    run()
 
 
 @with_server(reply(b"one"))
@@ -292,15 +296,13 @@ async def test_a_connection_that_the_server_closed_while_the_loop_was_busy_is_no
 @pytest.mark.parametrize(
     "interim", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" * 3]
 )
-def test_interim_responses_are_passed_over(interim: bytes) -> None:
-    @with_server(interim + reply(b"yes", "x-a: 1"))
-    async def run(transport: HttpTransport, url: str, server: Connections) -> None:
+@async_test
+async def test_interim_responses_are_passed_over(interim: bytes) -> None:
+    async with served(interim + reply(b"yes", "x-a: 1")) as (transport, url, server):
         for _ in range(2):
             answer = await transport.open("POST", url, {}, b"")
             assert (answer.status, answer.header("link"), await answer.body(10)) == (200, "", b"yes")
         assert server.used == [1, 1]
-
-    run()
 
 
 @async_test
@@ -427,40 +429,36 @@ async def test_a_cancelled_request_does_not_close_the_connection_of_the_next_one
 
 
 @given(st.data(), st.sampled_from([CHUNKED, b"HTTP/1.1 100 Continue\r\n\r\n" + reply(b"abcde", "x-a: b")]))
-def test_a_response_is_the_same_for_every_cut_of_its_bytes(data: st.DataObject, response: bytes) -> None:
+@async_test
+async def test_a_response_is_the_same_for_every_cut_of_its_bytes(
+    data: st.DataObject, response: bytes
+) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, len(response) - 1))))
     parts = [response[a:b] for a, b in pairwise([0, *cuts, len(response)])]
-
-    @async_test
-    async def run() -> None:
-        freed: list[http_wire.HttpWire] = []
-        wire = http_wire.HttpWire(freed.append, freed.append)
-        plug = Plug()
-        wire.connection_made(plug)
-        asking = asyncio.ensure_future(wire.send(b"", None))
-        await asyncio.sleep(0)
-        for part in parts:
-            assert not freed
-            wire.data_received(part)
-        assert await (await asking).body(5) == b"abcde"
-        assert freed == [wire]
-        assert not plug.is_aborted
-
-    run()
+    freed: list[http_wire.HttpWire] = []
+    wire = http_wire.HttpWire(freed.append, freed.append)
+    plug = Plug()
+    wire.connection_made(plug)
+    asking = asyncio.ensure_future(wire.send(b"", None))
+    await asyncio.sleep(0)
+    for part in parts:
+        assert not freed
+        wire.data_received(part)
+    assert await (await asking).body(5) == b"abcde"
+    assert freed == [wire]
+    assert not plug.is_aborted
 
 
 # Requests
 
 
 @pytest.mark.parametrize("value", ["a\r\nx-b: 1", "a\nx-b: 1", "a\rb", "a\0b"])
-def test_a_header_cannot_begin_another_one(value: str) -> None:
-    @with_server(reply(b""))
-    async def run(transport: HttpTransport, url: str, server: Connections) -> None:
+@async_test
+async def test_a_header_cannot_begin_another_one(value: str) -> None:
+    async with served(reply(b"")) as (transport, url, server):
         with pytest.raises(ConfigError, match="line break"):
             await transport.open("GET", url, {"x-a": value})
         assert not server.requests
-
-    run()
 
 
 @with_server(reply(b""))
@@ -509,24 +507,22 @@ def test_the_same_headers_make_the_same_head_at_each_place_and_are_checked() -> 
 # TLS
 
 
-def test_the_certificate_of_the_server_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@async_test
+async def test_the_certificate_of_the_server_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     authority = Authority(tmp_path, "authority")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(*authority.certify("server"))
-
-    @async_test
-    async def run() -> None:
-        server = Connections(reply(b"one"), reply(b"x" * 3_000_000))
-        async with keeping(server, tls) as url:
-            stranger, careless = HttpTransport(), HttpTransport(HttpClientOptions(verify=False))
-            with pytest.raises(NotSent, match="certificate"):
-                await get(stranger, url)
-            assert await get(careless, url) == b"one"
-            monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
-            believer = HttpTransport()
-            assert len(await (await believer.open("GET", url, {})).body(3_000_000)) == 3_000_000
-            for transport in (stranger, careless, believer):
-                await transport.aclose()
-            assert not [head for _, head in server.requests if not head.startswith(b"GET")]
-
-    run()
+    server = Connections(reply(b"one"), reply(b"x" * 3_000_000))
+    async with keeping(server, tls) as url:
+        stranger, careless = HttpTransport(), HttpTransport(HttpClientOptions(verify=False))
+        with pytest.raises(NotSent, match="certificate"):
+            await get(stranger, url)
+        assert await get(careless, url) == b"one"
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+        believer = HttpTransport()
+        assert len(await (await believer.open("GET", url, {})).body(3_000_000)) == 3_000_000
+        for transport in (stranger, careless, believer):
+            await transport.aclose()
+        assert not [head for _, head in server.requests if not head.startswith(b"GET")]

@@ -184,7 +184,8 @@ async def test_closing_drops_a_long_queue() -> None:
 
 
 @pytest.mark.parametrize(("way", "member"), [("raises", "error"), ("waits", "error"), ("returns", "result")])
-def test_a_handler_that_cancels_itself_is_answered(way: str, member: str) -> None:
+@virtual_test
+async def test_a_handler_that_cancels_itself_is_answered(way: str, member: str) -> None:
     async def cancel_itself(*_asked: object) -> object:
         task = asyncio.current_task()
         assert task is not None
@@ -195,13 +196,9 @@ def test_a_handler_that_cancels_itself_is_answered(way: str, member: str) -> Non
             await asyncio.sleep(1)
         return {}
 
-    @virtual_test
-    async def run() -> None:
-        harness = IncomingHarness(places=1, queue=5)
-        harness.incoming = IncomingRequests(cancel_itself, ClientLimits(incoming=1), SilentObserver())
-        harness.put(1)
-        harness.put(2)
-        await asyncio.sleep(5)
-        assert [(answer["id"], member in answer) for answer in harness.sent] == [(1, True), (2, True)]
-
-    run()
+    harness = IncomingHarness(places=1, queue=5)
+    harness.incoming = IncomingRequests(cancel_itself, ClientLimits(incoming=1), SilentObserver())
+    harness.put(1)
+    harness.put(2)
+    await asyncio.sleep(5)
+    assert [(answer["id"], member in answer) for answer in harness.sent] == [(1, True), (2, True)]

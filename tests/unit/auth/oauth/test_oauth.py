@@ -393,15 +393,14 @@ async def test_a_registration_that_is_forgotten_is_made_again() -> None:
         ({"registration_endpoint": None}, "pass it as `client`"),
     ],
 )
-def test_the_metadata_of_an_authorization_server_is_checked(metadata: dict[str, Any], match: str) -> None:
-    @async_test
-    async def check() -> None:
-        async with authority() as at:
-            at.metadata = metadata
-            await fails(at, user(at), match)
-            assert at.seen["/authorize"] == 0
-
-    check()
+@async_test
+async def test_the_metadata_of_an_authorization_server_is_checked(
+    metadata: dict[str, Any], match: str
+) -> None:
+    async with authority() as at:
+        at.metadata = metadata
+        await fails(at, user(at), match)
+        assert at.seen["/authorize"] == 0
 
 
 @async_test
@@ -435,19 +434,16 @@ async def test_documents_are_bounded_in_size_and_time() -> None:
 
 
 @pytest.mark.parametrize("path", ["/token", "/register"])
-def test_no_redirect_is_followed_with_a_secret(path: str) -> None:
-    @async_test
-    async def check() -> None:
-        async with authority() as at, authority() as thief:
+@async_test
+async def test_no_redirect_is_followed_with_a_secret(path: str) -> None:
+    async with authority() as at, authority() as thief:
 
-            async def moved(_request: web.BaseRequest) -> web.Response:
-                return web.Response(status=307, headers={"location": f"{thief.base}{path}"})
+        async def moved(_request: web.BaseRequest) -> web.Response:
+            return web.Response(status=307, headers={"location": f"{thief.base}{path}"})
 
-            at.instead[path] = moved
-            await fails(at, user(at), "HTTP 307")
-            assert not thief.seen
-
-    check()
+        at.instead[path] = moved
+        await fails(at, user(at), "HTTP 307")
+        assert not thief.seen
 
 
 @async_test

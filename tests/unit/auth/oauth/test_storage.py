@@ -21,23 +21,19 @@ def kept(issuer: str, access: str = "a") -> Credentials:
 
 
 @pytest.mark.parametrize("kind", [MemoryStorage, FileStorage])
-def test_credentials_are_kept_apart_by_server_and_issuer(
+@async_test
+async def test_credentials_are_kept_apart_by_server_and_issuer(
     kind: type[MemoryStorage | FileStorage], tmp_path: Path
 ) -> None:
     storage: TokenStorage = FileStorage(tmp_path) if kind is FileStorage else MemoryStorage()
-
-    @async_test
-    async def check() -> None:
-        assert await storage.load(SERVER) is None
-        await storage.save(SERVER, kept("https://a"))
-        await storage.save(SERVER, kept("https://b", "b"))
-        await storage.save("https://other", kept("https://a", "other"))
-        assert await storage.load(SERVER) == kept("https://b", "b")
-        assert await storage.load(SERVER, "https://a") == kept("https://a")
-        assert await storage.load(SERVER, "https://c") is None
-        assert await storage.load("https://other") == kept("https://a", "other")
-
-    check()
+    assert await storage.load(SERVER) is None
+    await storage.save(SERVER, kept("https://a"))
+    await storage.save(SERVER, kept("https://b", "b"))
+    await storage.save("https://other", kept("https://a", "other"))
+    assert await storage.load(SERVER) == kept("https://b", "b")
+    assert await storage.load(SERVER, "https://a") == kept("https://a")
+    assert await storage.load(SERVER, "https://c") is None
+    assert await storage.load("https://other") == kept("https://a", "other")
 
 
 @async_test

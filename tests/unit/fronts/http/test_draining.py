@@ -40,28 +40,25 @@ def assert_refused(call: Call, request_id: int | str | None) -> None:
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
-def test_new_calls_and_sessions_are_refused_as_not_executed(*, is_shared: bool) -> None:
-    @front_test
-    async def conversation() -> None:
-        async with bench(SETTINGS, store=ScriptedStore(is_shared=is_shared)) as b:
-            peer = b.peer()
-            await peer.initialize()
-            running = await peer.call(1, "held").begun()
-            drain = await draining(b)
-            assert (await peer.send("GET", path="/readyz").done()).status == 503
-            assert_refused(await peer.call(2).done(), 2)
-            assert_refused(await b.peer().initialize(), "init")
-            assert_refused(await peer.sessionless("tools/call", {"name": "quick"}).done(), 1)
-            assert_refused(await peer.sessionless("subscriptions/listen", {"notifications": {}}).done(), 1)
-            assert (await peer.post(notification("notifications/initialized")).done()).status == 202
-            b.release.set()
-            await drain
-            assert [message["id"] for message in (await running.done()).messages] == [1]
-            assert b.runs == ["held"]
-            b.engine.draining = False
-            assert (await peer.call(2).done()).status == 200, "its id is free"
-
-    conversation()
+@front_test
+async def test_new_calls_and_sessions_are_refused_as_not_executed(*, is_shared: bool) -> None:
+    async with bench(SETTINGS, store=ScriptedStore(is_shared=is_shared)) as b:
+        peer = b.peer()
+        await peer.initialize()
+        running = await peer.call(1, "held").begun()
+        drain = await draining(b)
+        assert (await peer.send("GET", path="/readyz").done()).status == 503
+        assert_refused(await peer.call(2).done(), 2)
+        assert_refused(await b.peer().initialize(), "init")
+        assert_refused(await peer.sessionless("tools/call", {"name": "quick"}).done(), 1)
+        assert_refused(await peer.sessionless("subscriptions/listen", {"notifications": {}}).done(), 1)
+        assert (await peer.post(notification("notifications/initialized")).done()).status == 202
+        b.release.set()
+        await drain
+        assert [message["id"] for message in (await running.done()).messages] == [1]
+        assert b.runs == ["held"]
+        b.engine.draining = False
+        assert (await peer.call(2).done()).status == 200, "its id is free"
 
 
 def params_of(method: str) -> dict[str, Any]:
@@ -167,22 +164,19 @@ async def test_a_member_of_a_batch_is_refused_by_itself() -> None:
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
-def test_a_repeat_of_a_cut_post_reads_the_running_call(*, is_shared: bool) -> None:
-    @front_test
-    async def conversation() -> None:
-        async with bench(SETTINGS, store=ScriptedStore(is_shared=is_shared)) as b:
-            peer = b.peer()
-            await peer.initialize()
-            first = await peer.call(1, "held").begun()
-            drain = await draining(b)
-            await first.cut()
-            again = await peer.call(1, "held").begun()
-            b.release.set()
-            await drain
-            assert [message["id"] for message in (await again.done()).messages if "id" in message] == [1]
-            assert b.runs == ["held"]
-
-    conversation()
+@front_test
+async def test_a_repeat_of_a_cut_post_reads_the_running_call(*, is_shared: bool) -> None:
+    async with bench(SETTINGS, store=ScriptedStore(is_shared=is_shared)) as b:
+        peer = b.peer()
+        await peer.initialize()
+        first = await peer.call(1, "held").begun()
+        drain = await draining(b)
+        await first.cut()
+        again = await peer.call(1, "held").begun()
+        b.release.set()
+        await drain
+        assert [message["id"] for message in (await again.done()).messages if "id" in message] == [1]
+        assert b.runs == ["held"]
 
 
 @front_test
@@ -325,46 +319,40 @@ async def test_streams_end_early_if_another_replica_stays_and_their_clients_resu
 
 
 @pytest.mark.parametrize("other", ["stops too", "is dead, and its lease runs", "is not there"])
-def test_streams_are_served_to_their_end_if_no_other_replica_stays(other: str) -> None:
-    @front_test
-    async def conversation() -> None:
-        async with replicas() as (one, two):
-            if other == "stops too":
-                two.engine.leaving = True
-            elif other == "is not there":
-                await two.engine.aclose()
-            else:
-                two.store.bind(lambda *_: None)
-            peer, call = await streaming(one, LATEST)
-            listening = await peer.get().begun()
-            drain = await draining(one)
-            await asyncio.sleep(DRAIN / 2)
-            assert not call.complete
-            assert not listening.complete
-            one.release.set()
-            await drain
-            assert [message["id"] for message in (await call.done()).messages] == [1]
-
-    conversation()
+@front_test
+async def test_streams_are_served_to_their_end_if_no_other_replica_stays(other: str) -> None:
+    async with replicas() as (one, two):
+        if other == "stops too":
+            two.engine.leaving = True
+        elif other == "is not there":
+            await two.engine.aclose()
+        else:
+            two.store.bind(lambda *_: None)
+        peer, call = await streaming(one, LATEST)
+        listening = await peer.get().begun()
+        drain = await draining(one)
+        await asyncio.sleep(DRAIN / 2)
+        assert not call.complete
+        assert not listening.complete
+        one.release.set()
+        await drain
+        assert [message["id"] for message in (await call.done()).messages] == [1]
 
 
 @pytest.mark.parametrize("store", [MemoryStore, lambda: ScriptedStore(is_shared=True)])
-def test_a_single_process_serves_streams_to_their_end_and_resumes_too(store: Any) -> None:
-    @front_test
-    async def conversation() -> None:
-        made: Store = store()
-        async with bench(SETTINGS, store=made) as b:
-            peer, call = await streaming(b, LATEST)
-            drain = await draining(b)
-            await asyncio.sleep(5)
-            assert not call.complete
-            await call.cut()
-            resumed = await peer.get(call.ids[-1]).begun()
-            b.release.set()
-            await drain
-            assert [message["id"] for message in (await resumed.done()).messages] == [1]
-
-    conversation()
+@front_test
+async def test_a_single_process_serves_streams_to_their_end_and_resumes_too(store: Any) -> None:
+    made: Store = store()
+    async with bench(SETTINGS, store=made) as b:
+        peer, call = await streaming(b, LATEST)
+        drain = await draining(b)
+        await asyncio.sleep(5)
+        assert not call.complete
+        await call.cut()
+        resumed = await peer.get(call.ids[-1]).begun()
+        b.release.set()
+        await drain
+        assert [message["id"] for message in (await resumed.done()).messages] == [1]
 
 
 @front_test

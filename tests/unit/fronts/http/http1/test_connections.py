@@ -231,24 +231,20 @@ def test_a_proxy_that_is_no_address_is_named() -> None:
         (b"Transfer-Encoding: chunked\r\n", 400),
     ],
 )
-def test_bad_framing_is_refused_before_anything_runs(more: bytes, status: int) -> None:
+@async_test
+async def test_bad_framing_is_refused_before_anything_runs(more: bytes, status: int) -> None:
     """The body of the last case is no chunk."""
-
-    @async_test
-    async def run() -> None:
-        house = House()
-        async with serving(house) as (_, port):
-            lines = house.call("quick").split(b"\r\n")
-            kept = [line for line in lines if not line.startswith(b"Content-Length")]
-            sent = b"\r\n".join(kept).replace(b"\r\n\r\n", b"\r\n" + more + b"\r\n")
-            async with connected(port) as (reader, writer):
-                writer.write(sent)
-                answer = await reader.read()
-            assert answer.startswith(b"HTTP/1.1 %d " % status)
-            assert answer.count(b"HTTP/1.1") == 1
-        assert house.runs == 0
-
-    run()
+    house = House()
+    async with serving(house) as (_, port):
+        lines = house.call("quick").split(b"\r\n")
+        kept = [line for line in lines if not line.startswith(b"Content-Length")]
+        sent = b"\r\n".join(kept).replace(b"\r\n\r\n", b"\r\n" + more + b"\r\n")
+        async with connected(port) as (reader, writer):
+            writer.write(sent)
+            answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 %d " % status)
+        assert answer.count(b"HTTP/1.1") == 1
+    assert house.runs == 0
 
 
 @async_test

@@ -53,12 +53,11 @@ NAMED = [
 
 
 @given(st.lists(st.sampled_from(READS), max_size=6))
-def test_a_connection_that_remembers_heads_reads_the_same_as_one_that_does_not(reads: list[bytes]) -> None:
-    @virtual_test
-    async def run() -> None:
-        await check_alike(reads)
-
-    run()
+@virtual_test
+async def test_a_connection_that_remembers_heads_reads_the_same_as_one_that_does_not(
+    reads: list[bytes],
+) -> None:
+    await check_alike(reads)
 
 
 @pytest.mark.parametrize("more", [b"\r\n", b"\r\n\r\n"])
@@ -84,16 +83,12 @@ HEAD_ONLY = post(b"", b"55")
         ),
     ],
 )
-def test_only_a_whole_request_is_remembered(reads: list[bytes]) -> None:
+@virtual_test
+async def test_only_a_whole_request_is_remembered(reads: list[bytes]) -> None:
     assert len(HEAD_ONLY) == 55, (
         "as long as its body, so that the empty lines before it could be taken as a head"
     )
-
-    @virtual_test
-    async def run() -> None:
-        await check_alike(reads)
-
-    run()
+    await check_alike(reads)
 
 
 @pytest.mark.parametrize("read", NAMED)

@@ -350,27 +350,24 @@ async def test_other_connections_have_their_turn_between_the_requests_of_one_rea
 
 
 @pytest.mark.parametrize("broken", [(Posts, "request"), (PostedCall, "answer_nowait")])
-def test_a_fault_before_or_after_the_handler_is_answered_with_500_and_logged(
+@virtual_test
+async def test_a_fault_before_or_after_the_handler_is_answered_with_500_and_logged(
     broken: tuple[type, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> Any:
         raise LookupError("a fault of ours")
 
-    @virtual_test
-    async def run() -> None:
-        line = await Line(ScriptedBack({"tools/call": _nothing})).open(sessionless=False)
-        async with aclosing(line.engine):
-            with monkeypatch.context() as patched:
-                patched.setattr(*broken, fail)
-                line.protocol.data_received(line.call(1, sessionless=False))
-                await settled()
-            line.protocol.data_received(line.call(2, sessionless=False))
+    line = await Line(ScriptedBack({"tools/call": _nothing})).open(sessionless=False)
+    async with aclosing(line.engine):
+        with monkeypatch.context() as patched:
+            patched.setattr(*broken, fail)
+            line.protocol.data_received(line.call(1, sessionless=False))
             await settled()
-            assert line.paper.statuses == [500, 200]
-            [failed] = line.observer.named("request.failed")
-            assert str(failed["error"]) == "a fault of ours"
-
-    run()
+        line.protocol.data_received(line.call(2, sessionless=False))
+        await settled()
+        assert line.paper.statuses == [500, 200]
+        [failed] = line.observer.named("request.failed")
+        assert str(failed["error"]) == "a fault of ours"
 
 
 @virtual_test

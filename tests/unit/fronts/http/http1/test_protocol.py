@@ -281,21 +281,18 @@ async def test_a_client_has_a_moment_to_read_the_refusal_of_its_body() -> None:
 
 
 @pytest.mark.parametrize("lengths", [[b"1", b"1"], [b"+1"], [b"1_0"], [b""], [b"-1"]])
-def test_a_route_cannot_send_a_length_that_clients_could_read_differently(lengths: list[bytes]) -> None:
+@virtual_test
+async def test_a_route_cannot_send_a_length_that_clients_could_read_differently(lengths: list[bytes]) -> None:
     async def wrong(_scope: Scope, _receive: Receive, send: Send) -> None:
         headers = [(b"content-length", length) for length in lengths]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"x"})
 
-    @virtual_test
-    async def run() -> None:
-        protocol, paper = connected(wrong)
-        protocol.data_received(post(b"/route"))
-        await settled()
-        assert paper.is_closing() or paper.statuses == [500]
-        assert b" 200 " not in paper.written
-
-    run()
+    protocol, paper = connected(wrong)
+    protocol.data_received(post(b"/route"))
+    await settled()
+    assert paper.is_closing() or paper.statuses == [500]
+    assert b" 200 " not in paper.written
 
 
 OFFERS: Final = [
@@ -494,26 +491,23 @@ async def test_a_connection_that_waits_for_its_answer_does_not_idle() -> None:
 
 
 @pytest.mark.parametrize("raises", [True, False])
-def test_a_route_that_fails_or_does_not_answer_gets_500_and_is_logged(
+@virtual_test
+async def test_a_route_that_fails_or_does_not_answer_gets_500_and_is_logged(
     caplog: pytest.LogCaptureFixture, *, raises: bool
 ) -> None:
     async def broken(scope: Scope, receive: Receive, send: Send) -> None:
         if raises:
             raise LookupError("nothing there")
 
-    @virtual_test
-    async def run() -> None:
-        protocol, paper = connected(broken, observer=LogObserver())
-        with caplog.at_level(logging.ERROR):
-            protocol.data_received(post(b"/route"))
-            await settled()
-        assert paper.statuses == [500]
-        [told] = caplog.records
-        assert told.name == "holdfast"
-        assert ("nothing there" in caplog.text) is raises
-        assert protocol.members.tasks == set()
-
-    run()
+    protocol, paper = connected(broken, observer=LogObserver())
+    with caplog.at_level(logging.ERROR):
+        protocol.data_received(post(b"/route"))
+        await settled()
+    assert paper.statuses == [500]
+    [told] = caplog.records
+    assert told.name == "holdfast"
+    assert ("nothing there" in caplog.text) is raises
+    assert protocol.members.tasks == set()
 
 
 @virtual_test
@@ -590,35 +584,31 @@ def parsers() -> int:
 
 
 @pytest.mark.parametrize("requests", [0, 1, 3])
-def test_a_lost_connection_does_not_wait_for_the_garbage_collector(requests: int) -> None:
+@virtual_test
+async def test_a_lost_connection_does_not_wait_for_the_garbage_collector(requests: int) -> None:
     """It is lost while so many requests are served or wait."""
-
-    @virtual_test
-    async def run() -> None:
-        release = asyncio.Event()
-        gc.collect()
-        before = parsers()
-        protocol, paper = connected_to(holding(release, []))
-        gc.disable()
-        try:
-            release.set()
+    release = asyncio.Event()
+    gc.collect()
+    before = parsers()
+    protocol, paper = connected_to(holding(release, []))
+    gc.disable()
+    try:
+        release.set()
+        protocol.data_received(post(b"/route"))
+        await settled()
+        release.clear()
+        for _ in range(requests):
             protocol.data_received(post(b"/route"))
-            await settled()
-            release.clear()
-            for _ in range(requests):
-                protocol.data_received(post(b"/route"))
-            await settled()
-            lost = weakref.ref(protocol)
-            protocol.connection_lost(None)
-            release.set()
-            await settled()
-            del protocol, paper
-            assert lost() is None
-            assert parsers() <= before
-        finally:
-            gc.enable()
-
-    run()
+        await settled()
+        lost = weakref.ref(protocol)
+        protocol.connection_lost(None)
+        release.set()
+        await settled()
+        del protocol, paper
+        assert lost() is None
+        assert parsers() <= before
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
@@ -677,20 +667,17 @@ async def test_a_refused_connection_is_reported_with_its_reason(sent: bytes, rea
 
 
 @pytest.mark.parametrize("form", ["json", "event", "route"])
-def test_every_answer_carries_the_date(form: str) -> None:
+@virtual_test
+async def test_every_answer_carries_the_date(form: str) -> None:
     def at_once(_request: RawRequest, channel: Channel) -> None:
         assert channel.answer_ok(b"{}", is_event=form == "event")
 
-    @virtual_test
-    async def run() -> None:
-        protocol, paper = connected(reading(bodies=[])) if form == "route" else connected_to(at_once)
-        protocol.members.set_date(0.0)
-        protocol.data_received(post(b"/route"))
-        await settled()
-        assert paper.statuses == [200]
-        assert b"\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n" in paper.written
-
-    run()
+    protocol, paper = connected(reading(bodies=[])) if form == "route" else connected_to(at_once)
+    protocol.members.set_date(0.0)
+    protocol.data_received(post(b"/route"))
+    await settled()
+    assert paper.statuses == [200]
+    assert b"\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n" in paper.written
 
 
 @virtual_test

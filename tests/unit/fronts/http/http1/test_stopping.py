@@ -108,22 +108,18 @@ async def test_an_answer_that_its_client_reads_is_sent_to_its_end() -> None:
 
 
 @pytest.mark.parametrize("why", ["the drain time is over", "it does not read"])
-def test_an_answer_that_is_cut_is_in_the_log(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@http_test
+async def test_an_answer_that_is_cut_is_in_the_log(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if why == "it does not read":
         monkeypatch.setattr(connection, "_READ_SECONDS", 0.1)
-
-    @http_test
-    async def conversation() -> None:
-        seconds = 0.2 if why == "the drain time is over" else 600
-        async with stopping(seconds) as made:
-            connection = await reading(made)
-            await made.has_drained()
-            await made.running
-            connection.go_on_reading()
-            assert len(await connection.rest()) < 2 * LARGE
-            assert made.noted.named("answer.cut") == [{"answers": 1}]
-
-    conversation()
+    seconds = 0.2 if why == "the drain time is over" else 600
+    async with stopping(seconds) as made:
+        slow = await reading(made)
+        await made.has_drained()
+        await made.running
+        slow.go_on_reading()
+        assert len(await slow.rest()) < 2 * LARGE
+        assert made.noted.named("answer.cut") == [{"answers": 1}]
 
 
 @http_test
@@ -155,20 +151,16 @@ async def test_a_server_without_work_ends_at_once_although_a_client_listens() ->
 
 
 @pytest.mark.parametrize("has_terminal", [True, False])
-def test_sighup_stops_a_single_process_only_if_its_terminal_was_closed(
+@http_test
+async def test_sighup_stops_a_single_process_only_if_its_terminal_was_closed(
     monkeypatch: pytest.MonkeyPatch, *, has_terminal: bool
 ) -> None:
     monkeypatch.setattr("os.isatty", lambda _: has_terminal)
-
-    @http_test
-    async def conversation() -> None:
-        async with stopping() as made:
-            # It is no terminal any more.
-            monkeypatch.setattr("os.isatty", lambda _: False)
-            made.service._signalled(signal.SIGHUP)
-            assert made.service._stopping.is_set() is has_terminal
-
-    conversation()
+    async with stopping() as made:
+        # It is no terminal any more.
+        monkeypatch.setattr("os.isatty", lambda _: False)
+        made.service._signalled(signal.SIGHUP)
+        assert made.service._stopping.is_set() is has_terminal
 
 
 @http_test
@@ -190,31 +182,27 @@ async def test_the_signals_of_a_terminal_do_not_end_the_calls_of_a_worker_but_it
 
 
 @pytest.mark.parametrize("siblings_stay", [True, False])
-def test_a_worker_stops_accepting_only_if_its_parent_says_that_others_stay(
+@http_test
+async def test_a_worker_stops_accepting_only_if_its_parent_says_that_others_stay(
     tmp_path: Path, *, siblings_stay: bool
 ) -> None:
     """Another replica that stays is not enough: it may be on another machine, or get its own signal a moment later."""
-
-    @http_test
-    async def conversation() -> None:
-        store = f"sqlite:///{tmp_path}/store.db"
-        other = Server("stopping", store=store)
-        async with aclosing(other.engine):
-            await other.engine.ensure_started()
-            orders = Orders()
-            orders.siblings_stay = siblings_stay
-            async with stopping(600, orders, store) as made:
-                client = await Client.opened(made.port)
-                running = await client.start("held")
-                made.service.stop()
-                await until(lambda: made.server.engine.draining)
-                if siblings_stay:
-                    with pytest.raises(ConnectionRefusedError):
-                        await Connection.open(made.port)
-                else:
-                    response = await client.post({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
-                    assert response.status == 200
-                made.release.set()
-                running.connection.cut()
-
-    conversation()
+    store = f"sqlite:///{tmp_path}/store.db"
+    other = Server("stopping", store=store)
+    async with aclosing(other.engine):
+        await other.engine.ensure_started()
+        orders = Orders()
+        orders.siblings_stay = siblings_stay
+        async with stopping(600, orders, store) as made:
+            client = await Client.opened(made.port)
+            running = await client.start("held")
+            made.service.stop()
+            await until(lambda: made.server.engine.draining)
+            if siblings_stay:
+                with pytest.raises(ConnectionRefusedError):
+                    await Connection.open(made.port)
+            else:
+                response = await client.post({"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+                assert response.status == 200
+            made.release.set()
+            running.connection.cut()

@@ -99,24 +99,24 @@ async def test_an_answer_is_given_to_each_repeat_until_one_has_taken_it(
 ) -> None:
     for mode in _modes(how, store):
         calls = await Calls(how, store, mode).open(OLDEST if batch else LATEST)
-        sent = _sent(calls.line, batch)
-        for _ in range(3):
-            protocol, paper = calls.narrow()
-            protocol.data_received(sent)
+        async with aclosing(calls.line.engine):
+            sent = _sent(calls.line, batch)
+            for _ in range(3):
+                protocol, paper = calls.narrow()
+                protocol.data_received(sent)
+                await calls.ends()
+                assert paper.statuses == [200], mode
+                assert b'"long":' in paper.written, mode
+                await calls.breaks(protocol, paper)
+            last, whole = connected_beside(calls.line)
+            last.data_received(sent)
             await calls.ends()
-            assert paper.statuses == [200], mode
-            assert b'"long":' in paper.written, mode
-            await calls.breaks(protocol, paper)
-        last, whole = connected_beside(calls.line)
-        last.data_received(sent)
-        await calls.ends()
-        assert (whole.statuses, whole.written.count(b'"long":')) == ([200], max(1, batch)), mode
-        assert len(calls.back.handled) == max(1, batch), mode
-        _check_nothing_is_left(calls.line.engine.store, mode)
-        last.data_received(sent)
-        await calls.ends()
-        assert len(calls.back.handled) == 2 * max(1, batch), "the answer was taken: this is a new request"
-        await calls.line.engine.aclose()
+            assert (whole.statuses, whole.written.count(b'"long":')) == ([200], max(1, batch)), mode
+            assert len(calls.back.handled) == max(1, batch), mode
+            _check_nothing_is_left(calls.line.engine.store, mode)
+            last.data_received(sent)
+            await calls.ends()
+            assert len(calls.back.handled) == 2 * max(1, batch), "the answer was taken: this is a new request"
 
 
 @pytest.mark.parametrize("store", STORES)

@@ -1,0 +1,86 @@
+"""Rules that the tests themselves keep: what they open is closed, and a test is its own coroutine."""
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+TESTS: Final = Path(__file__).parent
+ENDS: Final = {"aclose", "close", "stop"}
+"""Names of methods whose purpose it is to close something."""
+
+Rule = Callable[[ast.Module], Iterator[str]]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def closed_in_any_case(tree: ast.Module) -> Iterator[str]:
+    """A last line that closes does not run if an assertion before it fails."""
+    for function in ast.walk(tree):
+        if isinstance(function, Function) and function.name not in ENDS:
+            body = function.body
+            while isinstance(body[-1], ast.With | ast.AsyncWith | ast.For | ast.AsyncFor):
+                body = body[-1].body
+            if (
+                len(body) > 1
+                and isinstance(body[-1], ast.Expr)
+                and ast.unparse(body[-1]).endswith(".aclose()")
+            ):
+                yield f"{body[-1].lineno}: `{function.name}` ends with `{ast.unparse(body[-1])}`: use `async with aclosing(…)`"
+
+
+def own_coroutine(tree: ast.Module) -> Iterator[str]:
+    """A test that defines a coroutine and runs it says everything twice: decorate the test itself."""
+    for test in ast.walk(tree):
+        if isinstance(test, ast.FunctionDef) and test.name.startswith("test_"):
+            for statement in test.body:
+                inner = isinstance(statement, ast.AsyncFunctionDef) and statement.name
+                if inner and ast.unparse(test.body[-1]) in {f"{inner}()", f"asyncio.run({inner}())"}:
+                    yield f"{test.lineno}: `{test.name}` only runs its `{inner}`: use `@async_test`"
+
+
+RULES: Final[tuple[Rule, ...]] = (closed_in_any_case, own_coroutine)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_every_test_keeps_the_rule(rule: Rule) -> None:
+    complaints = [
+        f"{path.relative_to(TESTS.parent)}:{complaint}"
+        for path in sorted(TESTS.rglob("*.py"))
+        for complaint in rule(ast.parse(path.read_text()))
+        if (path.name, rule) not in ALLOWED
+    ]
+    assert not complaints, "\n" + "\n".join(complaints)
+
+
+ALLOWED: Final = {("test_author_errors.py", own_coroutine): "`run()` inside a running loop is the subject"}
+
+LAST = "async def test_x():\n    store = Store()\n    assert store\n    await store.aclose()"
+INSIDE = "async def test_x():\n    with y:\n        z()\n        for store in both:\n            store.x()\n            await store.aclose()"
+WITH = "async def test_x():\n    async with aclosing(store):\n        assert store"
+FINALLY = "async def made():\n    try:\n        yield store\n    finally:\n        await store.aclose()"
+SUBJECT = "async def test_x():\n    a()\n    await store.aclose()\n    assert store.is_closed"
+METHOD = "async def stop(self):\n    a()\n    await self.store.aclose()"
+NESTED = "def test_x(a):\n    b = a\n    @async_test\n    async def run():\n        await b\n    run()"
+PLAIN = "def test_x():\n    async def run():\n        await b\n    asyncio.run(run())"
+TWICE = "def test_x():\n    @async_test\n    async def body():\n        await b\n    body()\n    assert seen"
+
+
+@pytest.mark.parametrize(
+    ("rule", "sample", "breaches"),
+    [
+        (closed_in_any_case, LAST, 1),
+        (closed_in_any_case, INSIDE, 1),
+        (closed_in_any_case, WITH, 0),
+        (closed_in_any_case, FINALLY, 0),
+        (closed_in_any_case, SUBJECT, 0),
+        (closed_in_any_case, METHOD, 0),
+        (own_coroutine, NESTED, 1),
+        (own_coroutine, PLAIN, 1),
+        (own_coroutine, TWICE, 0),
+        (own_coroutine, WITH, 0),
+    ],
+)
+def test_a_breach_is_found(rule: Rule, sample: str, breaches: int) -> None:
+    assert len(list(rule(ast.parse(sample)))) == breaches
