@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.config import Rate
+from holdfast.core import call_rates
 from holdfast.core.call_rates import BUCKETS, REPORTED, CallRates
 
 RATE = Rate(10, 1.0)
@@ -160,3 +161,20 @@ def test_the_calls_that_wait_for_a_report_are_bounded_and_none_wait_without_othe
     assert not alone.has_news
     assert len(replica._unreported) == BUCKETS
     assert replica._unreported[b"0"] == 2
+
+
+def test_of_many_replicas_the_ones_that_were_silent_longest_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(call_rates, "_REPLICAS", 2)
+    here = CallRates("here")
+    assert repr(here) == f"<CallRates 0/{BUCKETS}>"
+    reports = []
+    for name in ("a", "b", "c"):
+        there = CallRates(name)
+        admitted(there, 0.0, 1)
+        reports.append(there.report())
+    here.learn([*reports, *reports[1:]], lambda _: RATE, 0.0)
+    assert admitted(here, 0.0, 50) == 10 - 3, "each was counted once"
+    here.learn(reports[:1], lambda _: RATE, 0.0)
+    assert here.wait(KEY, RATE, 0.0) == pytest.approx(0.2), "the forgotten one is counted again"

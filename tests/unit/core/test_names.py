@@ -77,3 +77,15 @@ def test_a_uri_of_the_outer_template_is_the_outer_name_of_a_uri(template: str, v
     assert outer is not None
     made = Template(outer).expand(x=value)
     assert PREFIXED.inner("resources", made) == Template(template).expand(x=value)
+
+
+def test_names_of_names_rename_uris_if_one_of_both_does_and_pass_over_a_foreign_prefix() -> None:
+    both = NamesOfNames(PREFIXED, Names("all"))
+    assert both.renames_uris
+    assert not NamesOfNames(AS_THEY_ARE, AS_THEY_ARE).renames_uris
+    assert (both.outer("tools", "read"), both.unhidden("tools", "all_files_read")) == (
+        "all_files_read",
+        "read",
+    )
+    assert [both.unhidden("tools", name) for name in ("files_read", "all_read")] == [None, None]
+    assert PREFIXED.unhidden("tools", "files_read") == "read"

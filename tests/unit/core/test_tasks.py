@@ -24,6 +24,7 @@ from holdfast.core.tasks import (
     described,
     detailed,
     ended,
+    reconciled,
     renewed,
     task_key,
     withdrawn,
@@ -145,3 +146,15 @@ def test_durations_travel_as_whole_milliseconds() -> None:
 def test_a_task_is_stored_under_a_key_that_does_not_give_its_id_away() -> None:
     assert "secret" not in task_key("secret")
     assert task_key("secret") != task_key("secreu")
+
+
+def test_the_asks_of_a_task_become_those_of_its_handler_again() -> None:
+    """A failover has lost `new`, brought back `withdrawn`, and left `answered` and `kept` as they were."""
+    state = begun(0, 60)
+    for key in ("withdrawn", "answered", "kept"):
+        state = must(asked(state, key, ASK))
+    state = must(answered(state, {"answered": 1}))
+    again = must(reconciled(state, {"kept": ASK, "new": ASK}, {"answered", "kept", "new"}))
+    assert (set(again.asks), again.answers) == ({"kept", "new"}, {"answered": 1})
+    assert reconciled(again, {"kept": ASK, "new": ASK}, {"answered", "kept", "new"}) is None
+    assert must(reconciled(again, {}, ())).status is TaskStatus.WORKING

@@ -6,11 +6,13 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from holdfast.protocol.hand_over import (
+    TICKET_KEY,
     collect_tool,
     new_ticket,
     read_ticket,
     ticket_of,
     ticket_result,
+    told,
     with_ticket,
     without_ticket,
 )
@@ -117,3 +119,12 @@ def test_a_client_reads_the_ticket_of_a_result() -> None:
 
 def test_the_tool_has_a_valid_schema() -> None:
     Draft202012Validator.check_schema(collect_tool("collect", 36)["inputSchema"])
+
+
+@pytest.mark.parametrize("result", [None, [], {}, {"_meta": 1}, {"_meta": {TICKET_KEY: 7}}])
+def test_a_result_without_a_ticket_is_the_one_of_the_call(result: object) -> None:
+    assert ticket_of(result) is None
+
+
+def test_a_text_of_collect_may_be_an_error() -> None:
+    assert [told("x", is_error=flag).is_error for flag in (False, True)] == [False, True]

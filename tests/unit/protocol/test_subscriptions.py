@@ -11,8 +11,13 @@ from holdfast.protocol.subscriptions import (
     Change,
     Filter,
     acknowledged_message,
+    all_changes,
     change_message,
     completed_message,
+    decode_change,
+    dropped_message,
+    encode_change,
+    list_kinds,
     read_filter,
 )
 from tests.schema import validate
@@ -113,3 +118,19 @@ def test_a_task_notification_has_all_members_of_the_task() -> None:
         "status": "working",
         "ttlMs": 5,
     }
+
+
+def test_a_server_reports_changes_of_the_lists_that_it_has() -> None:
+    assert list_kinds({"tools": {}, "logging": {}, "resources": {}}) == ["tools", "resources"]
+    changes = all_changes(["tools"], ["file:///a"])
+    assert changes == [Change("tools"), Change("resource", "file:///a")]
+    for principal in (None, "ada"):
+        assert [decode_change(encode_change(change, principal)) for change in changes] == [
+            (change, principal) for change in changes
+        ]
+
+
+def test_a_subscription_that_ends_alone_says_why() -> None:
+    message = json.loads(dropped_message(3, "the list is gone"))
+    assert message["method"] == "notifications/cancelled"
+    assert (message["params"]["requestId"], message["params"]["reason"]) == (3, "the list is gone")

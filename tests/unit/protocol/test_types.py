@@ -6,8 +6,12 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from holdfast.errors import MissingCapability
 from holdfast.protocol import older, types
 from holdfast.protocol.older import fit
+from holdfast.protocol.results import is_tool_error
+from holdfast.protocol.sessionless import TASKS
+from holdfast.protocol.tasks import Progress, check_tasks, progress_of, without_extension
 from holdfast.protocol.types import (
     Annotations,
     AudioContent,
@@ -366,3 +370,34 @@ def test_sampling_extras_are_declared_one_by_one() -> None:
 def test_logging_levels_are_ranked_by_severity() -> None:
     assert min(types.LOGGING_LEVELS, key=types.LOGGING_LEVELS.__getitem__) == "debug"
     assert types.LOGGING_LEVELS["warning"] < types.LOGGING_LEVELS["error"] < types.LOGGING_LEVELS["emergency"]
+
+
+@pytest.mark.parametrize(
+    ("result", "failed"),
+    [
+        (b'{"isError":true}', True),
+        (b'{"isError": true,"content":[]}', True),
+        (b'{"isError":false}', False),
+        (b'{"content":[{"text":"isError"}]}', False),
+        (b'{"structuredContent":{"isError":true}}', False),
+    ],
+)
+def test_an_encoded_result_says_itself_whether_its_tool_failed(result: bytes, failed: bool) -> None:
+    assert is_tool_error(result) is failed
+
+
+def test_only_a_valid_notification_of_progress_has_one() -> None:
+    message = b'{"method":"notifications/progress","params":{"progressToken":1,"progress":2,"total":4,"message":"m"}}'
+    assert progress_of(message) == Progress(2, 4, "m")
+    assert progress_of(message.replace(b'"progress":2', b'"progress":"2"')) is None
+    assert progress_of(message.replace(b"notifications/progress", b"notifications/message")) is None
+
+
+def test_tasks_need_the_extension_of_the_client() -> None:
+    declared: dict[str, Any] = {"extensions": {TASKS: {}, "other": {}}}
+    check_tasks(declared)
+    assert without_extension(declared) == {"extensions": {"other": {}}}
+    for lacking in ({}, {"extensions": {TASKS: True}}, {"extensions": 1}):
+        with pytest.raises(MissingCapability):
+            check_tasks(lacking)
+        assert without_extension(lacking) == lacking
