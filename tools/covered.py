@@ -20,8 +20,8 @@ SOURCE: Final = ROOT / "src" / "holdfast"
 RECORD: Final = ROOT / "tests" / "coverage.json"
 LAYERS: Final = ("core", "protocol", "wire")
 """Those of `tools/coverage.ini`."""
-LEAST: Final = 90.0
-"""Per cent of lines and branches, by the tests of `tools/coverage.sh` alone. The goal is 97."""
+LEAST: Final = 97.0
+"""Per cent of lines and branches, by the tests of `tools/coverage.sh` alone."""
 MARGIN: Final = 0.1
 """By how much two runs differ: some lines are for races."""
 
@@ -101,7 +101,7 @@ def main() -> None:
         written(record)
         return
     new = made(json.loads(Path(given.report).read_text()))
-    least = recorded()["percent"] - MARGIN if RECORD.is_file() else LEAST
+    least = max(LEAST, recorded()["percent"] - MARGIN) if RECORD.is_file() else LEAST
     sys.stdout.write(f"{new['percent']} % of lines and branches (at least {least:.2f} %)\n")
     if new["percent"] < least:
         sys.exit("coverage: it may not fall: test what is new, or delete it")

@@ -378,6 +378,7 @@ def test_logging_levels_are_ranked_by_severity() -> None:
         (b'{"isError":true}', True),
         (b'{"isError": true,"content":[]}', True),
         (b'{"isError":false}', False),
+        (b'{"content":[]}', False),
         (b'{"content":[{"text":"isError"}]}', False),
         (b'{"structuredContent":{"isError":true}}', False),
     ],
