@@ -74,12 +74,12 @@ async def attack(
 @async_test
 async def test_the_state_that_a_process_knows_is_charged(server: RedisServer) -> None:
     store, ledger = RedisStore(server.url), Ledger(80_000_000)
-    store.charge_all(ledger)
-    await store.open(record("k"), evict=False)
-    for number in range(10):
-        await store.set_state("k", f"f{number}", b"x" * 20_000, op=f"{number}")
-    assert 200_000 < ledger.used < 260_000
-    await store.aclose()
+    async with aclosing(store):
+        store.charge_all(ledger)
+        await store.open(record("k"), evict=False)
+        for number in range(10):
+            await store.set_state("k", f"f{number}", b"x" * 20_000, op=f"{number}")
+        assert 200_000 < ledger.used < 260_000
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager, closing
 from pathlib import Path
 from typing import Final
 
@@ -72,12 +72,11 @@ async def pair() -> AsyncIterator[Pair]:
     clock = VirtualClock()
     with store_path() as path:
         here, there = (SqliteStore(path, clock=clock, replica=name) for name in ("here", "there"))
-        for store in (here, there):
-            await store.renew(LEASE)
-        await here.open(record(), evict=False)
-        yield Pair(here, there, clock, path)
-        await here.aclose()
-        await there.aclose()
+        async with aclosing(here), aclosing(there):
+            for store in (here, there):
+                await store.renew(LEASE)
+            await here.open(record(), evict=False)
+            yield Pair(here, there, clock, path)
 
 
 @async_test
@@ -111,19 +110,18 @@ async def test_a_stream_wakes_its_reader_and_the_former_reader_learns_that_it_wa
 async def test_a_reader_that_came_back_is_not_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
     with store_path() as path:
         here, there = SqliteStore(path, replica="here"), SqliteStore(path, replica="there")
-        heard: asyncio.Queue[AddressedWakeUp] = asyncio.Queue()
-        here.bind(lambda *wakeup: heard.put_nowait(wakeup))
-        await here.open(record(), evict=False)
-        with monkeypatch.context() as patch:
-            # It does not listen meanwhile, like a process that was paused.
-            patch.setattr(Worker, "_listen", lambda worker: None)  # noqa: ARG005
-            for store in (here, there, here):
-                assert isinstance(await store.attach(KEY, PRINCIPAL, None, None), Attached)
-        await there.announce("news", b"")
-        await here.sessions()
-        assert await heard.get() == (WakeUp.NEWS, "", "")
-        await here.aclose()
-        await there.aclose()
+        async with aclosing(here), aclosing(there):
+            heard: asyncio.Queue[AddressedWakeUp] = asyncio.Queue()
+            here.bind(lambda *wakeup: heard.put_nowait(wakeup))
+            await here.open(record(), evict=False)
+            with monkeypatch.context() as patch:
+                # It does not listen meanwhile, like a process that was paused.
+                patch.setattr(Worker, "_listen", lambda worker: None)  # noqa: ARG005
+                for store in (here, there, here):
+                    assert isinstance(await store.attach(KEY, PRINCIPAL, None, None), Attached)
+            await there.announce("news", b"")
+            await here.sessions()
+            assert await heard.get() == (WakeUp.NEWS, "", "")
 
 
 @async_test

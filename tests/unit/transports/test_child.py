@@ -95,11 +95,11 @@ async def test_the_end_of_stderr_is_kept_and_is_part_of_the_error_when_the_child
 @async_test
 async def test_an_error_quotes_no_stderr_that_is_for_the_log_only() -> None:
     child = Child(python("import sys; sys.exit('the secret')"), ChildOptions(quotes_stderr=False))
-    await child.start()
-    assert await child.read() == b""
-    await until(lambda: "the secret" in child.stderr)
-    assert child.last_words == "it ended with status 1; its stderr is in the log"
-    await child.aclose()
+    async with aclosing(child):
+        await child.start()
+        assert await child.read() == b""
+        await until(lambda: "the secret" in child.stderr)
+        assert child.last_words == "it ended with status 1; its stderr is in the log"
 
 
 @async_test

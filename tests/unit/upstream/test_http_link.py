@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any, cast
 
 import msgspec
@@ -88,21 +89,21 @@ class Renewing:
 
 
 @pytest.mark.parametrize("authorizer", [None, Renewing()])
-def test_each_request_of_a_session_has_the_headers_of_server_link_credentials_and_itself(
+@virtual_test
+async def test_each_request_of_a_session_has_the_headers_of_server_link_credentials_and_itself(
     authorizer: Renewing | None,
 ) -> None:
-    @virtual_test
-    async def run() -> None:
-        recorder, observer = HeaderServer(), NotingObserver()
-        server = HttpServer(
-            "http://a.example/mcp", cast("HttpTransport", recorder), cast("Authorizer | None", authorizer),
-            {"authorization": "static", "x-own": "1"}, ClientLimits(), ClientTimes(), Ports(SystemClock(), SystemRandom(), observer),
-        )  # fmt: skip
-        incoming = IncomingRequests(cast("Any", None), ClientLimits(), observer)
-        link = HttpLink(server, Receiver(incoming, lambda *_: None, decode, observer))
-        link.is_sessionless = False
-        await link.request(OutgoingRequest(1, "initialize", {}))
-        link.version = "2025-11-25"
+    recorder, observer = HeaderServer(), NotingObserver()
+    server = HttpServer(
+        "http://a.example/mcp", cast("HttpTransport", recorder), cast("Authorizer | None", authorizer),
+        {"authorization": "static", "x-own": "1"}, ClientLimits(), ClientTimes(), Ports(SystemClock(), SystemRandom(), observer),
+    )  # fmt: skip
+    incoming = IncomingRequests(cast("Any", None), ClientLimits(), observer)
+    link = HttpLink(server, Receiver(incoming, lambda *_: None, decode, observer))
+    link.is_sessionless = False
+    await link.request(OutgoingRequest(1, "initialize", {}))
+    link.version = "2025-11-25"
+    async with aclosing(link):
         for number in (2, 3):
             await link.request(OutgoingRequest(number, "tools/call", {}))
         await link.request(OutgoingRequest(4, "tools/call", {}, headers={"x-own": "2"}))
@@ -114,6 +115,3 @@ def test_each_request_of_a_session_has_the_headers_of_server_link_credentials_an
             {**common, **(session if place else {}), "authorization": token, "x-own": one}
             for place, (token, one) in enumerate(zip(tokens, own, strict=True))
         ]
-        await link.aclose(goodbye=False)
-
-    run()
