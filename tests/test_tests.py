@@ -7,6 +7,8 @@ from typing import Final
 
 import pytest
 
+from tools.seconds import with_seconds
+
 TESTS: Final = Path(__file__).parent
 ENDS: Final = {"aclose", "close", "stop"}
 """Names of methods whose purpose it is to close something."""
@@ -84,3 +86,16 @@ TWICE = "def test_x():\n    @async_test\n    async def body():\n        await b\
 )
 def test_a_breach_is_found(rule: Rule, sample: str, breaches: int) -> None:
     assert len(list(rule(ast.parse(sample)))) == breaches
+
+
+def test_the_table_of_folders_has_every_folder_with_tests() -> None:
+    page = (TESTS.parent / "CONTRIBUTING.md").read_text()
+    folders = {path.relative_to(TESTS).parts[0] for path in TESTS.glob("*/**/test_*.py")}
+    assert [name for name in sorted(folders) if f"| `tests/{name}` | " not in page] == []
+
+
+def test_the_seconds_of_a_folder_are_written_into_its_row() -> None:
+    page = "| folder |\n| `tests/unit` | mirrors `src` | – | – |\n| `tests/http` | sockets | 3 | 7 |\n"
+    assert with_seconds(page, {"tests/unit": [0.25, 1.5], "tests/gone": [1.0]}) == (
+        "| folder |\n| `tests/unit` | mirrors `src` | 2 | 2 |\n| `tests/http` | sockets | 3 | 7 |\n"
+    )
