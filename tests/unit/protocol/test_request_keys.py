@@ -79,9 +79,8 @@ def test_a_header_and_a_member_that_differ_are_refused() -> None:
 
 def test_a_request_of_2026_07_28_describes_itself_and_its_client() -> None:
     assert declared_version({"_meta": META}) == VERSION
-    assert [declared_version(params) for params in ({}, {"_meta": []}, {"_meta": {VERSION_KEY: 1}})] == [
-        None
-    ] * 3
+    others: list[dict[str, Any]] = [{}, {"_meta": []}, {"_meta": {VERSION_KEY: 1}}]
+    assert [declared_version(params) for params in others] == [None, None, None]
     assert read_meta({"_meta": META}) == RequestMeta(VERSION, {}, {}, "", None)
     whole = {**META, CLIENT_KEY: {"name": "x"}, LEVEL_KEY: "debug"}
     assert read_meta({"_meta": whole}) == RequestMeta(VERSION, {}, {"name": "x"}, "debug", None)
