@@ -123,15 +123,15 @@ async def test_with_a_key_a_header_with_an_ordinary_name_is_sealed_too() -> None
     own = {"x-pat": "secret-token-6"}
     with store_path() as path:
         there, here = Server("carried", store=SqliteStore(path)), Server("carried", store=_Scanned(path))
+        for server in (there, here):
+            server.forward_key = ForwardKey(KEY)
+
+            @server.tool
+            async def count(ctx: Context, *, talks: bool) -> bool:
+                await ctx.roots()
+                return talks or ctx.headers["x-pat"] == own["x-pat"]
+
         async with aclosing(here.engine), aclosing(there.engine):
-            for server in (there, here):
-                server.forward_key = ForwardKey(KEY)
-
-                @server.tool
-                async def count(ctx: Context, *, talks: bool) -> bool:
-                    await ctx.roots()
-                    return talks or ctx.headers["x-pat"] == own["x-pat"]
-
             asked = await called(Peer(there.asgi(response="json")), talks=False, headers=own).done()
             peer = Peer(here.asgi(response="json"))
             call = await called(peer, talks=False, headers=own, **retry_of(asked)).done()

@@ -62,7 +62,7 @@ def test_a_call_is_handed_over_before_the_patience_of_its_client_ends() -> None:
 
 
 @pytest.mark.parametrize("time", [0, -1, True, float("inf"), "soon", None])
-def test_a_time_of_a_hand_over_that_is_none_names_its_setting(time: object) -> None:
+def test_an_invalid_time_of_a_hand_over_names_its_setting(time: object) -> None:
     with pytest.raises(ConfigError, match=r"hand_over=.*seconds above 0, auto, or off"):
         check_time("hand_over", time)
 
