@@ -11,11 +11,12 @@ import sys
 from typing import Final
 
 from holdfast.config import KIB
-from holdfast.core.ledger import KEPT, Account
+from holdfast.core.ledger import KEPT, Account, encoded
 
 CONNECTION_BYTES: Final = 8 * KIB
 TLS_BYTES: Final = 64 * KIB
-"""The memory of an idle connection, measured; with TLS besides the buffer for its longest read."""
+"""The memory of an idle connection, measured; with TLS besides the buffers for its longest read, which are half as long
+again."""
 _TLS_READ: Final = 16 * KIB
 """The longest read that is contained in `TLS_BYTES`."""
 
@@ -40,7 +41,7 @@ class ConnectionCharge:
 
     def read(self, size: int) -> None:
         """Note a read that is longer than all before it."""
-        self._base += size - self.longest
+        self._base += encoded(size) - encoded(self.longest)
         self.longest = size
 
     def count(self, received: int, unsent: int) -> bool:

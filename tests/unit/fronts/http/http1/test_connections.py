@@ -12,9 +12,11 @@ from typing import Any, Final
 import pytest
 
 from holdfast import Context, Limits, Server, Settings
-from holdfast.config import HttpSettings
+from holdfast.config import KIB, MIB, HttpSettings
+from holdfast.core.ledger import Ledger
 from holdfast.errors import ConfigError
 from holdfast.fronts.http.http1 import half_closed
+from holdfast.fronts.http.http1.connection_charge import ConnectionCharge
 from holdfast.fronts.http.http1.sockets import bind
 from holdfast.fronts.http.http1.start_and_stop import Service
 from holdfast.fronts.http.read.addresses import Addresses
@@ -274,3 +276,19 @@ async def test_a_request_of_http_1_0_gets_a_stream_that_ends_with_the_connection
         rest = await reader.read()
         assert b"released" in rest
         assert b"0\r\n\r\n" not in rest
+
+
+@pytest.mark.parametrize(("size", "measured"), [(300_000, 418 * KIB), (1_000_000, 1_525 * KIB)])
+def test_a_connection_with_tls_is_charged_for_the_buffers_of_its_longest_read(
+    size: int, measured: int
+) -> None:
+    """Measured: the memory that a connection keeps after a body that came in one read."""
+    ledger = Ledger(100 * MIB)
+    charge = ConnectionCharge(ledger.account("10.0.0.1"), tls=True)
+    assert charge.begin()
+    charge.read(size)
+    assert charge.count(0, 0)
+    assert 0.98 * measured < ledger.used < 1.3 * measured
+    charge.read(2 * size)
+    charge.end()
+    assert ledger.used == 0
