@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         "--only", nargs="+", metavar="WORKLOAD", choices=WORKLOADS, help=f"measure these workloads: {names}"
     )
     made.add_argument("--peers", nargs="*", metavar="NAME", help="measure these peers beside ours: mcp1, mcp2, fastmcp, "
-                      "typescript, mcp-proxy; nothing after --peers: none. Default: all, or none in a quick run")  # fmt: skip
+                      "typescript, mcp-proxy, supergateway; nothing after --peers: none. Default: all, or none in a quick run")  # fmt: skip
     made.add_argument("--python", default=sys.executable, metavar="PATH",
                       help="the interpreter of our own servers; its environment has the packages of tools/locks/dev.txt")  # fmt: skip
     made.add_argument("--rounds", type=int, help="instead of the number of each workload")

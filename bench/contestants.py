@@ -6,6 +6,7 @@ The bare application has only `echo`. A contestant runs with its own defaults, e
 SSE) and a limit of sessions that is lower than the workload needs.
 """
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -91,6 +92,15 @@ def mcp_proxy(name: str, *program: str) -> Contestant:
     return peer(
         name, "mcp-proxy", "mcp-proxy", "--port", "{port}", "--log-level", "ERROR", "--pass-environment", "--", *program
     )  # fmt: skip
+
+
+def supergateway(name: str, *program: str) -> Contestant:
+    """Return the npm package `supergateway` in front of a program, with a child for each session."""
+    script = PEERS / "supergateway" / "node_modules" / "supergateway" / "dist" / "index.js"
+    options = ["--outputTransport", "streamableHttp", "--stateful", "--port", "{port}", "--logLevel", "none"]
+    return Contestant(
+        name, [str(NODE), str(script), "--stdio", shlex.join(program), *options], HERE / "peers"
+    )
 
 
 def typescript(name: str, env: Mapping[str, str]) -> Contestant:
@@ -225,6 +235,7 @@ BEFORE_PROGRAM: Final[dict[str, Entry]] = {
     "process": lambda s: in_front("process", "--", *PROGRAM, python=s.python),
     "process 2026": lambda s: in_front("process 2026", "--", *PROGRAM, python=s.python)._replace(modern=True),
     "mcp-proxy": lambda _: mcp_proxy("mcp-proxy", *PROGRAM),
+    "supergateway": lambda _: supergateway("supergateway", *PROGRAM),
 }
 
 

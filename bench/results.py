@@ -81,6 +81,7 @@ def peer_versions() -> dict[str, str]:
         "fastmcp": "FASTMCP",
         "typescript": "TS_SERVER",
         "mcp-proxy": "MCP_PROXY",
+        "supergateway": "SUPERGATEWAY",
     }
     return {name: pinned[key] for name, key in names.items()}
 

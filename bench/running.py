@@ -35,6 +35,8 @@ class Running:
             ["taskset", "-c", contestant.core, *(part.format(port=self.port) for part in contestant.command)],
             cwd=contestant.folder,
             env={**os.environ, "PORT": str(self.port), **contestant.env},
+            # supergateway ends when its input does.
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
             start_new_session=True,
@@ -96,6 +98,8 @@ class Running:
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
         self._errors.close()
 
     def __enter__(self) -> Self:

@@ -49,8 +49,9 @@ def label(name: str, entry: dict[str, Any]) -> str:
         "fastmcp": "fastmcp",
         "typescript": "TypeScript",
         "mcp-proxy": "`mcp-proxy`",
+        "supergateway": "supergateway",
     }
-    titles = {key: f"{title} {versions[key]}" for key, title in names.items()}
+    titles = {key: f"{title} {versions[key]}" for key, title in names.items() if key in versions}
     if name.startswith("hosted "):
         return f"`Hosted`, an object of {titles[name.removeprefix('hosted ')]}"
     if name == "fastmcp's proxy":

@@ -49,4 +49,5 @@ npm_lock clients "\"dependencies\": {\"@modelcontextprotocol/client\": \"$TS_CLI
 npm_lock authority "\"dependencies\": {\"oidc-provider\": \"$OIDC_PROVIDER\"}"
 npm_lock pyright "\"dependencies\": {\"pyright\": \"$PYRIGHT\"}"
 npm_lock workflows "\"dependencies\": {\"@actions/workflow-parser\": \"$WORKFLOW_PARSER\"}"
+npm_lock supergateway "\"dependencies\": {\"supergateway\": \"$SUPERGATEWAY\"}"
 npm_lock typescript "\"dependencies\": {\"@modelcontextprotocol/node\": \"$TS_SERVER_NODE\", \"@modelcontextprotocol/server\": \"$TS_SERVER\", \"zod\": \"$ZOD\"}"

@@ -8,7 +8,6 @@ import os
 import uvicorn
 from fastmcp import Context, FastMCP
 from fastmcp.server.event_store import EventStore
-from key_value.aio.stores.redis import RedisStore
 from peer_tools import add_tools
 
 mcp = FastMCP("bench")
@@ -16,7 +15,11 @@ add_tools(mcp, Context)
 
 if __name__ == "__main__":
     place = os.environ.get("RESUME", "")
-    storage = RedisStore(url=place) if place.startswith("redis:") else None
+    storage = None
+    if place.startswith("redis:"):
+        from key_value.aio.stores.redis import RedisStore
+
+        storage = RedisStore(url=place)
     app = mcp.http_app(
         json_response=os.environ.get("MODE") != "sse",
         event_store=EventStore(storage, max_events_per_stream=2_000) if place else None,
