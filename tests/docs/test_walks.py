@@ -23,7 +23,7 @@ SECTIONS: Final = dict(re.findall(r"^## Walk: ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE,
 STEP: Final = re.compile(r"`([\w/]+\.py)` · `([\w.]+)`")
 
 FRAMES: Final = {
-    "plain call": 64,
+    "plain call": 61,
     "streamed call": 302,
     "elicitation": 270,
     "resume": 400,

@@ -19,6 +19,11 @@ class WaitingConnection(Protocol):
         ...
 
     @property
+    def account(self) -> Account | None:
+        """The account that its messages are charged to; found when it is first needed."""
+        ...
+
+    @property
     def gone(self) -> bool:
         """True if the client is known to have disconnected."""
         ...
@@ -47,7 +52,7 @@ class Caller(Struct, frozen=True):
     waiter: WaitingConnection | None = None
     """The connection that waits for the answer. None: on stdio, and at a home, which learns it from the store."""
     account: Account | None = None
-    """The account that the message is charged to, if it is not the one of the principal."""
+    """The account that the message is charged to, if it is known already, and is not the one of the principal."""
     conversation: str = ""
     """The hidden session of the conversation that a request of 2026-07-28 names (`conversations.py`); empty if it
     names none."""
@@ -57,6 +62,11 @@ class Caller(Struct, frozen=True):
     is_inner: bool = False
     """The client runs in this process: its requests are part of the work that runs here, and a stop does not refuse
     them."""
+
+    @property
+    def payer(self) -> Account | None:
+        """The account that the message is charged to; None: that of the principal."""
+        return self.account if self.account is not None or self.waiter is None else self.waiter.account
 
     @property
     def owner(self) -> str:

@@ -51,7 +51,7 @@ from holdfast.core.fate import Fate, FateInput
 from holdfast.engine.asks import cancellation
 from holdfast.engine.caller import Caller
 from holdfast.engine.claims import Claims, Repeat
-from holdfast.engine.exchange import QueuedStart, SessionExchange
+from holdfast.engine.exchange import QueuedStart, SessionExchange, exchange_of
 from holdfast.engine.handling import run
 from holdfast.engine.outages import RETRY_SECONDS
 from holdfast.engine.outcome import Outcome
@@ -260,10 +260,12 @@ class Exchanges:
         runtime = self._runtime
         writer: SessionWriter
         if session.duplex is None:
-            writer = LogWriter(runtime.store, runtime.random, session, claim, fence, streams=streams)
+            writer = LogWriter(runtime.store, runtime.random, session, claim, fence, streams)
         else:
-            writer = ConnectionWriter(runtime.store, runtime.random, session, session.duplex, claim, fence)
-        return SessionExchange(writer, request, caller)
+            writer = ConnectionWriter(
+                runtime.store, runtime.random, session, claim, fence, duplex=session.duplex
+            )
+        return exchange_of(writer, request, caller)
 
     # Running
 

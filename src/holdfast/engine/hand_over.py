@@ -48,7 +48,7 @@ from holdfast.engine.collecting import Collecting
 from holdfast.engine.exchange import Exchange, SessionExchange
 from holdfast.engine.exchanges import Exchanges
 from holdfast.engine.handling import run
-from holdfast.engine.inner import InnerExchange
+from holdfast.engine.inner import InnerExchange, inner_of
 from holdfast.engine.observed_store import unobserved
 from holdfast.engine.rounds import RoundWriter
 from holdfast.engine.runtime import Runtime
@@ -175,7 +175,7 @@ class HandOver:
 
     async def _run_limited(self, outer: Exchange, seconds: float) -> bytes:
         """Return the result of a call, or after so many seconds the name of its task."""
-        inner = self._inner[outer] = InnerExchange(outer)
+        inner = self._inner[outer] = inner_of(outer)
         handler = asyncio.get_running_loop().create_task(self._run(inner), name=inner.key)
         inner.task = inner.handler = handler  # type: ignore[assignment] # its result is read here
         try:

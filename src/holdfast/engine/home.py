@@ -68,9 +68,10 @@ from msgspec.structs import replace
 from holdfast.core.exchange import ExchangeState
 from holdfast.core.fate import FateInput
 from holdfast.core.lifecycle import SessionInput
+from holdfast.core.stream import after_terminal
 from holdfast.engine.caller import Caller
 from holdfast.engine.claims import Repeat
-from holdfast.engine.exchange import SessionExchange
+from holdfast.engine.exchange import SessionExchange, exchange_of
 from holdfast.engine.exchanges import Exchanges, NotHome
 from holdfast.engine.inbox import Inbox, Received
 from holdfast.engine.messages import (
@@ -89,7 +90,7 @@ from holdfast.engine.readers import Readers
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.engine.sessions import Sessions
-from holdfast.engine.writer import AnsweredWriter, ForwardedWriter
+from holdfast.engine.writer import ForwardedWriter, LogWriter
 from holdfast.errors import Busy, Fenced, SessionGone, StoreError, StreamClosed, TooMuchWork
 from holdfast.protocol.methods import CONTROL
 from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal, SessionRecord
@@ -289,8 +290,11 @@ class Homes:
     ) -> SessionExchange:
         """Return an exchange that has ended at its home, with its answer."""
         runtime, session = self._runtime, self._session(record)
-        writer = AnsweredWriter(runtime.store, runtime.random, session, _claim_of(submit), terminal, tag)
-        return SessionExchange(writer, submit.request, caller, ExchangeState.SETTLED)
+        writer = LogWriter(
+            runtime.store, runtime.random, session, _claim_of(submit), 0, stored=after_terminal(tag)
+        )
+        writer.end_with(terminal)
+        return exchange_of(writer, submit.request, caller, ExchangeState.SETTLED)
 
     async def _unread(self, answer: SessionExchange | Repeat) -> None:
         """Keep an answer for a repeat of the request: its client disconnected while this replica waited."""
@@ -402,7 +406,7 @@ class Homes:
         writer = ForwardedWriter(
             runtime.store, runtime.random, session, claim, claimed.fence, streams=submit.streams
         )
-        return SessionExchange(writer, submit.request, caller), writer
+        return exchange_of(writer, submit.request, caller), writer
 
     async def _quick_end(self, exchange: SessionExchange, writer: ForwardedWriter) -> Verdict:
         """Wait until the exchange has ended, has sent a message, or takes long."""

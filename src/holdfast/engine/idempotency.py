@@ -316,7 +316,8 @@ class IdempotentCalls:
         self._note(claim)
         writer = RoundWriter(_never, 0, 0, False, {}, {0: outcome})  # noqa: FBT003
         client = SessionlessClient(meta, caller.key, self._runtime.settings.limits)
-        exchange = Exchange("", client, request, caller, writer, self._runtime.store, ExchangeState.SETTLED)
+        store = self._runtime.store
+        exchange = Exchange("", client, request, request, caller, writer, store, ExchangeState.SETTLED)
         return writer.add_waiter(exchange, 0, request.id)
 
     async def _find_kept(self, session: str, stream: str, principal: str) -> Outcome | None:

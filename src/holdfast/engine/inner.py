@@ -6,12 +6,11 @@ task: its progress and asks go into the store, and nothing of the connection or 
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from holdfast.core.exchange import ExchangeInput, ExchangeState, step
-from holdfast.core.rounds import Given
 from holdfast.engine.caller import Caller
 from holdfast.engine.exchange import Client, Exchange
 from holdfast.engine.rounds import RoundWriter
@@ -21,39 +20,31 @@ from holdfast.protocol.tasks import Progress, progress_of
 from holdfast.wire.jsonrpc import Request
 
 
-class InnerExchange(Exchange):
+class InnerExchange(Exchange, kw_only=True):
     """A call that can be handed over."""
 
-    __slots__ = ("handed", "handler", "on_handed_over", "outer", "told", "wanted")
+    if TYPE_CHECKING:
+        # As in `SessionExchange`.
+        session: Client
+        request: Request
+        caller: Caller
+        writer: ExchangeWriter
+        state: ExchangeState = ExchangeState.RUNNING
 
-    session: Client
-    request: Request
-    caller: Caller
-    writer: ExchangeWriter
-    given: Given
-    state: ExchangeState
+    outer: Exchange | None
+    """The exchange that answers the request; None after the call was handed over."""
+    wanted: asyncio.Future[None]
+    """Done when the handler itself wants to be handed over, without a wait."""
+    handler: asyncio.Task[bytes] | None = None
+    """The task of its handler."""
+    told: Progress | None = None
+    """How far it was when it last said so."""
+    handed: asyncio.Future[None] | None = None
+    """Done when that has happened, or cannot."""
+    on_handed_over: Callable[[], None] | None = None
+    """For the back: called when the call is handed over."""
 
-    def __init__(self, outer: Exchange) -> None:
-        Exchange.__init__(
-            self, outer.key, outer.session, outer.request, outer.caller, PassingWriter(self), outer.store
-        )
-        self.given = outer.given
-        self.outer: Exchange | None = outer
-        """The exchange that answers the request; None after the call was handed over."""
-        self.handler: asyncio.Task[bytes] | None = None
-        """The task of its handler."""
-        self.told: Progress | None = None
-        """How far it was when it last said so."""
-        self.wanted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the handler itself wants to be handed over, without a wait."""
-        self.handed: asyncio.Future[None] | None = None
-        """Done when that has happened, or cannot."""
-        self.on_handed_over: Callable[[], None] | None = None
-        """For the back: called when the call is handed over."""
-        if isinstance(outer.writer, RoundWriter):
-            outer.writer.on_retried = self._adopt_retry
-
-    def _adopt_retry(self) -> None:
+    def adopt_retry(self) -> None:
         """Take the id, the metadata and the caller of a retry."""
         if self.outer is not None:
             self.request, self.caller, self.session = (
@@ -105,6 +96,20 @@ class InnerExchange(Exchange):
     async def close_stream(self) -> None:
         if self.outer is not None:
             await self.outer.close_stream()
+
+
+def inner_of(outer: Exchange) -> InnerExchange:
+    """Return the inner exchange of a call, whose request `outer` answers."""
+    request = outer.request
+    wanted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    inner = InnerExchange(
+        outer.key, session=outer.session, request=request, inner=request, caller=outer.caller, writer=outer.writer, store=outer.store,
+        given=outer.given, outer=outer, wanted=wanted,
+    )  # fmt: skip
+    inner.writer = PassingWriter(inner)
+    if isinstance(outer.writer, RoundWriter):
+        outer.writer.on_retried = inner.adopt_retry
+    return inner
 
 
 def answering(exchange: Exchange) -> Exchange:

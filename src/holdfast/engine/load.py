@@ -72,7 +72,7 @@ class Load:
 
     def account_of(self, caller: Caller) -> Account:
         """Return the account that the message of a caller is charged to."""
-        return caller.account or self.account(caller.key)
+        return caller.payer or self.account(caller.key)
 
     def session(self, caller: Caller, record: SessionRecord) -> Charge:
         """Charge the memory of a session while this process has it.

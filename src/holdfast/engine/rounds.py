@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from holdfast.core.ledger import Account, Charge
+from holdfast.core.ledger import Charge
 from holdfast.core.rounds import Asked, Rounds, Taken
 from holdfast.engine.delivery import Batch
 from holdfast.engine.outcome import Outcome
@@ -169,8 +169,6 @@ class RoundWriter(Struct, eq=False):
     """Called after each retry: the request, its metadata and its caller are those of the retry."""
     charge: Charge | None = None
     """The memory that its rounds take while it is kept."""
-    account: Account | None = None
-    """The account of its messages that wait for a slow client."""
     _rounds: Rounds | None = None
     _answers: Answers = {}
     _waiters: list[ResponseWaiter] = []
@@ -257,10 +255,11 @@ class RoundWriter(Struct, eq=False):
 
         True if the handler must wait until some are taken: they are too many, too long, or have no room.
         """
-        if waiter.writing and waiter.size and self.account is not None:
+        account = waiter.exchange.caller.payer if waiter.writing and waiter.size else None
+        if account is not None:
             # The charge of the call is enough for messages that leave at once.
             size = waiter.writing + waiter.size
-            waiter.charge = waiter.charge or self.account.open()
+            waiter.charge = waiter.charge or account.open()
             if not waiter.charge.grow(size, urgent=True):
                 waiter.charge.set(size)
                 return True

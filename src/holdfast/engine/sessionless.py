@@ -186,10 +186,9 @@ class SessionlessCalls:
             limits.asks,
             request.method in SUSPENDABLE,
             given.answers,
-            account=caller.account,
         )
         # It gets its key when it is parked: before that no retry can name it.
-        exchange = Exchange("", client, request, caller, writer, runtime.store)
+        exchange = Exchange("", client, request, request, caller, writer, runtime.store)
         exchange.given = given
         is_crowded = len(self._running) >= self._many and not runtime.access.collects(request)
         if is_crowded and not self._take_place(exchange):

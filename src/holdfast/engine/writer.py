@@ -49,12 +49,13 @@ attempt takes the function that sends (`_last`) away with it.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from msgspec import Struct
 from typing_extensions import override
 
 from holdfast.core.fate import Fate, FateAction, FateActions, FateInput, step
-from holdfast.core.stream import NewEvents, Position, after_terminal
+from holdfast.core.stream import NewEvents, Position
 from holdfast.engine.asks import ask
 from holdfast.engine.outages import insisted
 from holdfast.engine.reader import End, Reader
@@ -105,52 +106,38 @@ class ExchangeWriter(Protocol):
         ...
 
 
-class SessionWriter:
+class SessionWriter(Struct, eq=False):
     """The common members of the writers of a session's exchanges.
 
     A method that a connection does not need does nothing.
     """
 
-    __slots__ = ("_buffer", "_random", "_tag", "_wake", "claim", "fate", "fence", "owed", "position", "reader",
-                 "session", "start", "store", "streams", "terminal", "written_bytes")  # fmt: skip
-
-    start: Position
-    """Where the stream began; set with the first position."""
+    store: Store
+    _random: Random
+    session: Session
+    claim: Claim
+    fence: int
+    streams: bool = False
+    """False where only the terminal message can be sent on a stream: in always-JSON mode."""
+    terminal: bytes | None = None
+    """The terminal message, once it is decided; None again if another replica has ended the exchange."""
     stored: Position | None = None
-    """Where the home of the session has stored the terminal message, which this process has received from it."""
-
-    def __init__(
-        self,
-        store: Store,
-        random: Random,
-        session: Session,
-        claim: Claim,
-        fence: int,
-        *,
-        streams: bool = False,
-    ) -> None:
-        self.store: Store = store
-        self._random = random
-        self.session: Session = session
-        self.claim: Claim = claim
-        self.fence: int = fence
-        self.streams: bool = streams
-        """False where only the terminal message can be sent on a stream: in always-JSON mode."""
-        self.terminal: bytes | None = None
-        """The terminal message, once it is decided; None again if another replica has ended the exchange."""
-        self.position: Position | None = None
-        """The newest position; None while no stream exists."""
-        self.written_bytes: int = 0
-        """How many bytes of messages the stream has from here."""
-        self.fate: Fate = _WAITING
-        self.owed: FateActions = ()
-        """Commands to the store that follow from reports, and are not sent yet."""
-        self.reader: Reader | None = None
-        self._tag = 0
-        """The terminal message's; an end that is stored again has the same one."""
-        self._wake: Wake | None = None
-        self._buffer: StreamBuffer | None = None
-        """The messages on their way to the log, and the lock of the stream. A plain call never has one."""
+    """Where the home of the session has stored the terminal message, if this process has received it from there."""
+    start: Position = _END_ONLY
+    """Where the stream began; set with the first position."""
+    position: Position | None = None
+    """The newest position; None while no stream exists."""
+    written_bytes: int = 0
+    """How many bytes of messages the stream has from here."""
+    fate: Fate = _WAITING
+    owed: FateActions = ()
+    """Commands to the store that follow from reports, and are not sent yet."""
+    reader: Reader | None = None
+    _tag: int = 0
+    """The terminal message's; an end that is stored again has the same one."""
+    _wake: Wake | None = None
+    _buffer: StreamBuffer | None = None
+    """The messages on their way to the log, and the lock of the stream. A plain call never has one."""
 
     @property
     def wake(self) -> Wake:
@@ -252,15 +239,17 @@ class SessionWriter:
 class LogWriter(SessionWriter):
     """Writes to the log of a stream that can be resumed. The stream begins when it is first needed."""
 
-    __slots__ = ()
-
-    # Declared once more for type checkers: the methods below assign to them.
-    start: Position
-    position: Position | None
-    fate: Fate
-    owed: FateActions
-    written_bytes: int
-    terminal: bytes | None
+    if TYPE_CHECKING:
+        # Declared once more for type checkers: assigned below. To msgspec they would be new fields.
+        start: Position = _END_ONLY
+        position: Position | None = None
+        fate: Fate = _WAITING
+        owed: FateActions = ()
+        written_bytes: int = 0
+        terminal: bytes | None = None
+        _tag: int = 0
+        _buffer: StreamBuffer | None = None
+        reader: Reader | None = None
 
     @override
     async def open(self) -> Position:
@@ -510,10 +499,9 @@ class ForwardedWriter(LogWriter):
     That replica may have to read it there, and the store must know that the exchange has run (`home.py`).
     """
 
-    __slots__ = ()
-
-    start: Position
-    position: Position | None
+    if TYPE_CHECKING:
+        start: Position = _END_ONLY
+        position: Position | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -543,44 +531,19 @@ class ForwardedWriter(LogWriter):
         await super().settle()
 
 
-class AnsweredWriter(LogWriter):
-    """Has the answer of a request that this process has forwarded.
-
-    The home has stored it, and keeps it until it is taken here.
-    """
-
-    __slots__ = ("stored",)
-
-    stored: Position | None
-
-    def __init__(
-        self, store: Store, random: Random, session: Session, claim: Claim, answer: bytes, tag: int
-    ) -> None:
-        super().__init__(store, random, session, claim, 0)
-        self.stored = after_terminal(tag)
-        self.end_with(answer)
-
-
 async def _nowhere(message: bytes) -> None:
     """Send nothing: the terminal message was sent."""
 
 
-class ConnectionWriter(SessionWriter):
+class ConnectionWriter(SessionWriter, kw_only=True):
     """Writes to the connection that carries the whole session."""
 
-    __slots__ = ("_before_end", "_channel", "_last", "_send", "_writing")
-
-    def __init__(
-        self, store: Store, random: Random, session: Session, duplex: ClientDuplex, claim: Claim, fence: int
-    ) -> None:
-        super().__init__(store, random, session, claim, fence)
-        self._channel = duplex
-        self._send: Send = duplex.send
-        self._last: Send = duplex.send
-        """Sends the terminal message; does nothing once it was sent."""
-        self._before_end: Sequence[bytes] = ()
-        self._writing = 0
-        """How many messages are being written."""
+    duplex: ClientDuplex
+    _last: Send | None = None
+    """Sends the terminal message, if another function than the connection's does."""
+    _before_end: Sequence[bytes] = ()
+    _writing: int = 0
+    """How many messages are being written."""
 
     @property
     @override
@@ -594,7 +557,7 @@ class ConnectionWriter(SessionWriter):
     @property
     @override
     def is_left(self) -> bool | None:
-        return self._channel.is_gone
+        return self.duplex.is_gone
 
     @override
     def redirect_end(self, send: Send) -> None:
@@ -605,7 +568,7 @@ class ConnectionWriter(SessionWriter):
         """Write it; waits while the client is behind."""
         self._writing += 1
         try:
-            await self._send(message)
+            await self.duplex.send(message)
         finally:
             self._writing -= 1
 
@@ -620,11 +583,11 @@ class ConnectionWriter(SessionWriter):
     @override
     async def show(self) -> None:
         """Write the end, once. A connection that is gone is no error here: its session closes with it."""
-        last, self._last = self._last, _nowhere
+        last, self._last = self._last or self.duplex.send, _nowhere
         messages, self._before_end = self._before_end, ()
         with contextlib.suppress(OSError):
             for message in messages:
-                await self._send(message)
+                await self.duplex.send(message)
             await last(self.terminal or b"")
 
     @override

@@ -252,6 +252,7 @@ class At:
     """The connection of an anonymous client."""
 
     gone = False
+    account = None
 
     def __init__(self, address: str) -> None:
         self.address = address

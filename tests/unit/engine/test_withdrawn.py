@@ -54,6 +54,9 @@ ONE_SLOT = Limits(running=1, queued=8)
 class Connection:
     """The connection of a request, as the engine sees it."""
 
+    address = ""
+    account = None
+
     def __init__(self) -> None:
         self.gone = False
         self.unread_end = False

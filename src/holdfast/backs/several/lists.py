@@ -43,17 +43,17 @@ _Key = tuple[str, Member, str, str]
 def part_of(exchange: Exchange, params: dict[str, Any], method: str = "") -> Exchange:
     """Return an exchange for the part of a request that one member answers."""
     request = Request(exchange.request.id, method or exchange.inner.method, params)
-    part = Exchange(
+    return Exchange(
         exchange.key,
         exchange.session,
+        request,
         request,
         exchange.caller,
         exchange.writer,
         exchange.store,
         exchange.state,
+        exchange.given,
     )
-    part.given = exchange.given
-    return part
 
 
 class MergedLists:

@@ -193,6 +193,14 @@ class HttpFront:
         """Return the address of a client, as limits count it."""
         return counted(self._addresses.of(request))
 
+    def account(self, request: RawRequest, principal: Principal | None) -> Account:
+        """Return the account of a request: of its session, and so of its principal; of its address if it has none."""
+        account = request.account
+        if account is None:
+            who = self.address(request) if principal is None else principal.key
+            account = request.account = self._load.account(who, request.session_id)
+        return account
+
     def refused(self, reason: Reason, address: str | None) -> None:
         """Report a connection or request that was refused before its head could be read."""
         self._engine.audit.refused(reason, address or LOCAL)
@@ -253,30 +261,26 @@ class HttpFront:
         if request.method != "POST":
             return self._on_session(request, principal, response)
         body = whole_body(response.channel, limits.body)
-        account = request.account
-        if account is None:
-            account = request.account = self._account(request, principal)
         if body is None:
-            return self._charge_first(account, body, request, principal, response)
-        size, ledger, charge = len(body), account.ledger, None
+            return self._charge_first(body, request, principal, response)
+        size, ledger, charge = len(body), self._load.ledger, None
         if size <= SHORT and ledger.charged < ledger.plenty:
             response.unpaid = size
         elif (
             size >= LARGE
             or not self._load.decoding.take(size)
-            or (charge := account.take(self._load.cost(body))) is None
+            or (charge := self.account(request, principal).take(self._load.cost(body))) is None
         ):
-            return self._charge_first(account, body, request, principal, response)
+            return self._charge_first(body, request, principal, response)
         message = decode(body, max_depth=limits.depth, max_values=limits.values, max_batch=BATCH)
         key = ANONYMOUS if principal is None else principal.key
-        caller = Caller(key, principal, head, charge, response, account)
+        caller = Caller(key, principal, head, charge, response, request.account)
         if response.is_doubtful or self._is_waking():
             return self._if_present(message, body, caller, response)
         return self._post(message, body, caller, response)
 
     async def _charge_first(
         self,
-        account: Account,
         body: bytes | None,
         request: RawRequest,
         principal: Principal | None,
@@ -284,6 +288,7 @@ class HttpFront:
     ) -> Answer | None:
         """Answer a message that is not short, has not arrived, or has no room: charge it before it is decoded."""
         limits, owner, head = self._limits, _owner(principal), request.head
+        account = self.account(request, principal)
         intake = self._load.intake(account)
         try:
             if body is None:
@@ -298,11 +303,6 @@ class HttpFront:
             return refused_unstarted(TooMuchWork(), message.id if isinstance(message, Request) else None)
         caller = Caller(owner, principal, head, charge, response, account)
         return await self._if_present(message, body, caller, response)
-
-    def _account(self, request: RawRequest, principal: Principal | None) -> Account:
-        """Return the account of a request: of its session, and so of its principal; of its address if it has none."""
-        who = counted(self._addresses.of(request)) if principal is None else principal.key
-        return self._load.account(who, request.session_id)
 
     def _check(self, request: RawRequest) -> Answer | None:
         """Return the refusal of a head.

@@ -206,7 +206,7 @@ def test_the_tables_have_every_reason_and_every_act() -> None:
 
 def request(client: str | None, forwarded: str = "") -> RawRequest:
     headers = [(b"x-forwarded-for", forwarded.encode())] if forwarded else []
-    return RawRequest("POST", "/mcp", headers, client)
+    return RawRequest.of("POST", "/mcp", headers, client)
 
 
 @pytest.mark.parametrize(

@@ -485,7 +485,7 @@ async def test_a_head_remembers_its_principal_until_the_date_that_the_verifier_h
     async with bench(verifier=verifier) as b:
         identity = b.app._identity
         assert identity is not None
-        sent = RawRequest("POST", "/mcp", [(b"authorization", b"Bearer ann")], "127.0.0.1")
+        sent = RawRequest.of("POST", "/mcp", [(b"authorization", b"Bearer ann")], "127.0.0.1")
         assert identity.remembered(sent) is None
         found = await identity.of(sent)
         assert [identity.remembered(sent) for _ in range(5)] == [found] * 5
@@ -500,7 +500,7 @@ async def test_a_head_does_not_keep_a_principal_that_its_verifier_has_forgotten(
     async with bench(verifier=verifier) as b:
         identity = b.app._identity
         assert identity is not None
-        sent = RawRequest("POST", "/mcp", [(b"authorization", b"Bearer ann")], "127.0.0.1")
+        sent = RawRequest.of("POST", "/mcp", [(b"authorization", b"Bearer ann")], "127.0.0.1")
         kept = ref(await identity.of(sent))
         assert identity.remembered(sent) is kept()
         verifier._known.clear()
@@ -513,7 +513,7 @@ async def test_a_verifier_that_remembers_nothing_is_called_for_each_request() ->
     async with bench(verifier=Tokens()) as b:
         identity = b.app._identity
         assert identity is not None
-        sent = RawRequest("POST", "/mcp", [(b"authorization", b"Bearer ann")], "127.0.0.1")
+        sent = RawRequest.of("POST", "/mcp", [(b"authorization", b"Bearer ann")], "127.0.0.1")
         await identity.of(sent)
         assert identity.remembered(sent) is None
 

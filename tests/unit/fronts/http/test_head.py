@@ -25,7 +25,7 @@ def refusal(call: Call, status: int, code: int = INVALID) -> dict[str, Any]:
 
 
 def test_of_a_long_session_id_only_the_beginning_is_kept() -> None:
-    sent = RawRequest("POST", "/mcp", [(b"mcp-session-id", b"x" * 16_000)], None)
+    sent = RawRequest.of("POST", "/mcp", [(b"mcp-session-id", b"x" * 16_000)], None)
     assert sent.session_id == sent.changed({b"mcp-session-id": b"x" * 15_000}).session_id == "x" * 128
 
 

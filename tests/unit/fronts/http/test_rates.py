@@ -463,7 +463,7 @@ async def test_the_memory_of_accepted_tokens_and_of_stormy_addresses_is_bounded(
         assert identity is not None
         for number in range(10_010):
             await identity.of(
-                RawRequest("POST", "/mcp", [(b"authorization", b"Bearer good%d" % number)], None)
+                RawRequest.of("POST", "/mcp", [(b"authorization", b"Bearer good%d" % number)], None)
             )
         assert len(identity._accepted) == 10_000
         assert identity.has_accepted(b.head("good10009"))

@@ -27,7 +27,7 @@ def request_of(scope: Scope) -> RawRequest:
     if root and path.startswith(root):
         path = path[len(root) :]
     client = scope.get("client")
-    return RawRequest(scope["method"], path, list(scope["headers"]), client[0] if client else None)
+    return RawRequest.of(scope["method"], path, list(scope["headers"]), client[0] if client else None)
 
 
 class AsgiChannel:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from holdfast.auth import Principal
+from holdfast.core.ledger import Account
 from holdfast.engine.caller import Caller
 from holdfast.engine.delivery import Batch
 from holdfast.engine.engine import Engine
@@ -101,6 +102,11 @@ class BatchedRequests:
     def address(self) -> str:
         """The address of the client."""
         return self._response.address
+
+    @property
+    def account(self) -> Account | None:
+        """The account that its messages are charged to."""
+        return self._response.account
 
     @property
     def gone(self) -> bool:

@@ -216,7 +216,9 @@ class RequestParser:
         self.phase = BODY
         self._trailers, self._overhead = 0, 0 if length == CHUNKED else None
         expects = any(name == EXPECT and value.lower() == b"100-continue" for name, value in self._notable)
-        request = RawRequest(method.decode("ascii"), split(self._target)[0], self._headers, self._sink.client)
+        request = RawRequest.of(
+            method.decode("ascii"), split(self._target)[0], self._headers, self._sink.client
+        )
         is_last = version == "1.0" or not parser.should_keep_alive()
         is_bodiless = method == b"HEAD"
         parsed = Parsed(self._target, version, is_last, is_bodiless)

@@ -5,8 +5,11 @@ There is one front. `holdfast serve` calls it with channels of its sockets (`htt
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 from weakref import ref
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.auth import Principal
 from holdfast.core.ledger import Account
@@ -24,67 +27,55 @@ wait."""
 
 _LONGEST_ID: Final = 128
 """The characters of a session id that are read: our ids are shorter, so a longer text is unknown."""
-_ACCOUNTED: Final = frozenset({b"authorization", b"forwarded", b"mcp-session-id", b"x-forwarded-for"})
 
 
 class Gone(ConnectionError):
     """The client's connection is gone, or takes no bytes."""
 
 
-class RawRequest:
+class RawRequest(Struct, eq=False):
     """The head of a request. It does not change, so one object may serve several requests with equal heads."""
 
-    __slots__ = (
-        "account",
-        "client",
-        "has_origin",
-        "head",
-        "known",
-        "method",
-        "passed",
-        "path",
-        "session_id",
-        "version",
-    )
+    method: str
+    path: str
+    """Below the mount point, unquoted, without the query."""
+    head: Head
+    """The headers; their names are in lower case."""
+    client: str | None
+    """The address of the client; None: it is not known, or the socket is a Unix socket."""
+    # The values that every request needs are read once: a connection sends the same head again and again.
+    version: str
+    session_id: str
+    has_origin: bool
+    known: tuple[ref[Principal], float] | None = None
+    """The principal of this head's token, and the date until which it need not be checked again (`Identities`)."""
+    account: Account | None = None
+    """The account that its messages are charged to, if it was needed."""
+    passed: object = None
+    """The rules that this head has passed (`HttpFront`), so that an equal head is not checked again."""
 
-    def __init__(self, method: str, path: str, headers: RawHeaders, client: str | None) -> None:
-        self.method: str = method
-        self.path: str = path
-        """Below the mount point, unquoted, without the query."""
-        self.head: Head = Head(headers)
-        """The headers; their names are in lower case."""
-        # The values that every request needs are read once: a connection sends the same head again and again.
-        self.version: str = self.head.text(b"mcp-protocol-version")
-        self.session_id: str = self.head.text(b"mcp-session-id")[:_LONGEST_ID]
-        self.has_origin: bool = self.head.has(b"origin")
-        self.client: str | None = client
-        """The address of the client; None: it is not known, or the socket is a Unix socket."""
-        self.known: tuple[ref[Principal], float] | None = None
-        """The principal of this head's token, and the date until which it need not be checked again (`Identities`)."""
-        self.account: Account | None = None
-        """The account that its messages are charged to."""
-        self.passed: object = None
-        """The rules that this head has passed (`HttpFront`), so that an equal head is not checked again."""
+    @classmethod
+    def of(cls, method: str, path: str, headers: RawHeaders, client: str | None) -> Self:
+        """Return the request of these headers."""
+        head = Head(headers)
+        version = head.text(b"mcp-protocol-version")
+        session_id = head.text(b"mcp-session-id")[:_LONGEST_ID]
+        return cls(method, path, head, client, version, session_id, head.has(b"origin"))
 
-    def changed(self, values: dict[bytes, bytes]) -> "RawRequest":
+    def changed(self, values: dict[bytes, bytes]) -> Self:
         """Return this request with other values of headers that were sent once; `HeadRules` reads none of them."""
-        other = RawRequest.__new__(RawRequest)
-        head = other.head = self.head.changed(values)
-        other.method, other.path, other.client = self.method, self.path, self.client
-        other.has_origin = self.has_origin
-        other.version = (
-            head.text(b"mcp-protocol-version") if b"mcp-protocol-version" in values else self.version
-        )
-        other.session_id = (
-            head.text(b"mcp-session-id")[:_LONGEST_ID] if b"mcp-session-id" in values else self.session_id
-        )
-        # The rules read the address of the client, which a trusted proxy reports in this header.
-        other.passed = None if b"x-forwarded-for" in values else self.passed
-        # The account belongs to a principal or an address, and to a session.
-        is_same = values.keys().isdisjoint(_ACCOUNTED)
-        other.account = self.account if is_same else None
-        # A principal belongs to its token. With another token it is not known yet.
-        other.known = None if b"authorization" in values else self.known
+        other = replace(self, head=self.head.changed(values))
+        if b"mcp-protocol-version" in values:
+            other.version = values[b"mcp-protocol-version"].decode("latin-1")
+        if b"mcp-session-id" in values:
+            other.session_id = values[b"mcp-session-id"][:_LONGEST_ID].decode("latin-1")
+            other.account = None
+        if b"x-forwarded-for" in values:
+            # The rules read the address of the client, which a trusted proxy reports in this header.
+            other.account = other.passed = None
+        if b"authorization" in values:
+            # A principal belongs to its token. With another token it is not known yet.
+            other.account = other.known = None
         return other
 
 

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from holdfast.auth import Principal
 from holdfast.config import ResponseMode, Times
-from holdfast.core.ledger import Charge
+from holdfast.core.ledger import Account, Charge
 from holdfast.engine.delivery import Batch, Source, deliver
 from holdfast.engine.load import short_charge
 from holdfast.engine.session import event_id
@@ -51,7 +51,7 @@ def _nothing() -> None:
 
 
 class Refusals(Protocol):
-    """The part of a front that refuses requests."""
+    """The part of a front that refuses requests, and knows whose they are."""
 
     def refusal(self, error: HoldfastError, head: Head) -> Answer:
         """Return the answer to a request that ended with this error."""
@@ -63,6 +63,10 @@ class Refusals(Protocol):
 
     def address(self, request: RawRequest) -> str:
         """Return the address of the client, as limits count it."""
+        ...
+
+    def account(self, request: RawRequest, principal: Principal | None) -> Account:
+        """Return the account that the messages of a request are charged to."""
         ...
 
 
@@ -131,6 +135,17 @@ class WaitingResponse(Struct, eq=False):
         """The address of the client, as limits count it."""
         return "" if self._front is None else self._front.address(self.request)
 
+    @property
+    def account(self) -> Account | None:
+        """The account that its messages are charged to.
+
+        A plain call never asks for it: 90 bytecodes and seven frames less where the session of a connection changes.
+        """
+        known = self.request.account
+        if known is not None or self._front is None:
+            return known
+        return self._front.account(self.request, self.principal)
+
     # Whole answers
 
     def failed(self, error: HoldfastError | BadBody | Gone) -> Answer | None:
@@ -155,8 +170,8 @@ class WaitingResponse(Struct, eq=False):
 
     def pay(self) -> None:
         """Charge a short message whose answer takes time. The charge ends with this object, which its call keeps."""
-        if self.unpaid and self.request.account is not None:
-            self._charge = short_charge(self.request.account, self.unpaid)
+        if self.unpaid and (account := self.request.account or self.account) is not None:
+            self._charge = short_charge(account, self.unpaid)
             self.unpaid = 0
 
     async def conclude(self, work: Awaitable[Answer | None]) -> None:
