@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.core.admission import Admission
+from holdfast.core.tables import EMPTY
 from holdfast.engine.outages import retried
 from holdfast.engine.session import OpenAsk, Session
 from holdfast.errors import (
@@ -127,6 +128,8 @@ async def _ask_when_placed(
     store: Store, session: Session, name: str, asked: OpenAsk, send: Send, method: str, params: object
 ) -> bytes | None:
     """Wait for a place, send the ask, and return its answer; None: it can no longer come."""
+    if session.pending is EMPTY:
+        session.pending = {}
     session.pending[name] = asked
     try:
         await _enter(session, method)

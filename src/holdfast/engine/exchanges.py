@@ -48,6 +48,7 @@ from msgspec.structs import replace
 from holdfast.core.admission import Admission
 from holdfast.core.exchange import Action, Actions, ExchangeInput, ExchangeState, step
 from holdfast.core.fate import Fate, FateInput
+from holdfast.core.tables import EMPTY
 from holdfast.engine.asks import cancellation
 from holdfast.engine.caller import Caller
 from holdfast.engine.claims import Claims, Repeat
@@ -280,7 +281,7 @@ class Exchanges:
         if waiter is not None and waiter.gone:
             exchange.writer.report(FateInput.LEFT)
         if exchange.writer.is_left:
-            exchange.session.exchanges[exchange.claim.stream] = exchange
+            exchange.session.exchanges = {**exchange.session.exchanges, exchange.key: exchange}
             await self.settle(exchange, _WITHDRAWN)
         if (spans := self._runtime.spans) is not None:
             span, caller = exchange.caller.span, exchange.caller
@@ -310,7 +311,9 @@ class Exchanges:
                 if waiting.deadline is not None:
                     waiting.deadline.cancel()
         else:
-            session.exchanges[exchange.claim.stream] = exchange
+            if session.exchanges is EMPTY:
+                session.exchanges = {}
+            session.exchanges[exchange.key] = exchange
             if exchange.claim.control:
                 admission = _ENTERED
             elif self._turns is not None:
@@ -456,11 +459,10 @@ class Exchanges:
         """
         exchange.state, actions = step(exchange.state, outcome.happened)
         if actions:
-            exchanges = exchange.session.exchanges
-            del exchanges[exchange.claim.stream]
-            if not exchanges:
-                # An emptied dict keeps its memory otherwise, and most sessions are idle.
-                exchanges.clear()
+            session = exchange.session
+            del session.exchanges[exchange.key]
+            if not session.exchanges:
+                session.exchanges = EMPTY
             if _FREE_SLOT in actions:
                 self.free_slot(exchange)
             else:

@@ -49,6 +49,7 @@ from typing import Any, Final
 
 from holdfast.core.fate import FateAction, FateInput
 from holdfast.core.stream import Position
+from holdfast.core.tables import EMPTY
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.outages import RETRY_SECONDS
 from holdfast.engine.outcome import ANSWER_DROPPED
@@ -329,7 +330,10 @@ class Readers:
 
     def hold(self, exchange: SessionExchange) -> None:
         """Let a request with the same id wait while the POST of this exchange waits for its answer."""
-        exchange.session.answering[exchange.claim.id] = exchange
+        session = exchange.session
+        if session.answering is EMPTY:
+            session.answering = {}
+        session.answering[exchange.claim.id] = exchange
 
     async def close(self, exchange: SessionExchange) -> None:
         """End the wait of the POST of an exchange: its answer is taken, or is or will be kept for a repeat."""
@@ -345,8 +349,7 @@ class Readers:
         if session.answering.get(request_id) is exchange:
             del session.answering[request_id]
             if not session.answering:
-                # An emptied dict keeps its memory otherwise, and most sessions are idle.
-                session.answering.clear()
+                session.answering = EMPTY
             exchange.writer.changed()
             self._runtime.release(session)
 

@@ -13,6 +13,7 @@ from holdfast.config import Limits, Settings
 from holdfast.core.admission import Gate
 from holdfast.core.ledger import Charge
 from holdfast.core.stream import Position
+from holdfast.core.tables import EMPTY
 from holdfast.engine.author_errors import ends_the_task
 from holdfast.engine.pace import Pace
 from holdfast.engine.wake import Wake
@@ -117,18 +118,18 @@ class Session:
         primes = self.lasting and not quirks_of(record.client, settings.quirks).no_priming
         self.revision: Revision = _revision(record.version, lasting=self.lasting, primes=primes)
         self.duplex: ClientDuplex | None = duplex
-        self.exchanges: dict[str, SessionExchange] = {}
-        self.answering: dict[RequestId, SessionExchange] = {}
+        self.exchanges: dict[str, SessionExchange] = EMPTY
+        self.answering: dict[RequestId, SessionExchange] = EMPTY
         """By id: the calls whose POST waits for the answer, until the answer is written or kept for a repeat."""
         self.gate: Gate[SessionExchange] = Gate(limits.running, limits.queued)
         self.asking: Gate[asyncio.Future[None]] = Gate(limits.asks, limits.asks_queued)
-        self.pending: dict[str, OpenAsk] = {}
+        self.pending: dict[str, OpenAsk] = EMPTY
         """By name: the asks of this process that are not answered yet."""
         self.notified: int = 0
         """How many notifications of the client the back still handles."""
-        self.waiting: dict[str, Wake] = {}
+        self.waiting: dict[str, Wake] = EMPTY
         """By stream: the calls of this process that wait for their turn, each with its wake-up."""
-        self.readers: dict[str, list[Reader]] = {}
+        self.readers: dict[str, list[Reader]] = EMPTY
         self.pace: Pace | None = None
         """How far the reader of the standalone stream is behind. Exists from the first message on: most sessions
         have none."""
@@ -208,6 +209,8 @@ class Session:
 
     def add_reader(self, reader: "Reader") -> list["Reader"]:
         """Make the reader the active one of its stream; return the earlier readers, oldest first."""
+        if self.readers is EMPTY:
+            self.readers = {}
         readers = self.readers.setdefault(reader.stream, [])
         before = list(readers)
         readers.append(reader)

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from holdfast.core.admission import Admission
 from holdfast.core.exchange import ExchangeInput
+from holdfast.core.tables import EMPTY
 from holdfast.engine.exchange import QueuedStart, SessionExchange
 from holdfast.engine.outages import retried
 from holdfast.engine.outcome import Outcome
@@ -64,7 +65,10 @@ class Turns:
 
     def wait(self, exchange: SessionExchange) -> None:
         """Start a call when its turn has come."""
-        exchange.session.waiting[exchange.claim.stream] = Wake()
+        session = exchange.session
+        if session.waiting is EMPTY:
+            session.waiting = {}
+        session.waiting[exchange.claim.stream] = Wake()
         exchange.waiting = QueuedStart(copy_context())
         self._runtime.spawn(self._wait(exchange))
 

@@ -25,7 +25,7 @@ def ask(doc: Document, name: str, stream: str, me: str, most: int) -> bool:
             return False
     if exchange is not None:
         doc.exchanges[stream] = replace(exchange, asks=(*exchange.asks, name))
-    doc.asks[name] = Ask(stream, me)
+    doc.add_ask(name, Ask(stream, me))
     doc.outstanding += 1
     return True
 

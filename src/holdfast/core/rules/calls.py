@@ -71,8 +71,7 @@ def claim(
     returned = doc.client_seen(now)
     doc.fence += 1
     fence = doc.fence
-    doc.exchanges[stream] = ExchangeRecord(wanted.id, wanted.digest, control, fence, me, me)
-    doc.ids[wanted.id] = stream
+    doc.add(stream, ExchangeRecord(wanted.id, wanted.digest, control, fence, me, me))
     doc.running += 1
     doc.readers += 1
     return Claimed(record, fence, returned)
@@ -291,17 +290,15 @@ def keep(doc: Document, stream: str, wanted: Claim, terminal: bytes | None, at: 
             kept=True,
             kept_at=at.now,
         )
-        doc.exchanges[stream] = exchange
-        # Before there may be no room for it: its end stays.
-        doc.ids[wanted.id] = stream
+        # Its id, too, before there may be no room for it: its end stays.
+        doc.add(stream, exchange)
         start(doc, stream, before_terminal(tag))
         write(doc, stream, exchange, [(tag, terminal)], at, final=True)
         finish(doc, stream, at)
         return
     if log is None or log.delivered == log.top:
         return
-    doc.exchanges[stream] = replace(exchange, kept=True, kept_at=at.now)
-    doc.ids[wanted.id] = stream
+    doc.add(stream, replace(exchange, kept=True, kept_at=at.now))
 
 
 def cancel(doc: Document, principal: str, request_id: RequestId) -> None:

@@ -25,6 +25,7 @@ from holdfast.core.lifecycle import SessionState
 from holdfast.core.records import STANDALONE_FENCE, SessionRecord, WakeUp
 from holdfast.core.rules.clock import SessionClock
 from holdfast.core.stream import Log, Position
+from holdfast.core.tables import EMPTY
 from holdfast.errors import Fenced, StreamClosed
 from holdfast.wire.jsonrpc import RequestId
 
@@ -136,15 +137,15 @@ class Document(SessionClock):
         """The bytes of its state and its subscriptions, as `holdfast.core.rules.state` counts them."""
         self.complete: int = 0
         """Complete streams: the length of `finished`."""
-        self.exchanges: dict[str, ExchangeRecord] = {}
-        self.ids: dict[RequestId, str] = {}
+        self.exchanges: dict[str, ExchangeRecord] = EMPTY
+        self.ids: dict[RequestId, str] = EMPTY
         """The stream that uses an id."""
-        self.logs: dict[str, Log] = {}
-        self.finished: dict[str, float] = {}
+        self.logs: dict[str, Log] = EMPTY
+        self.finished: dict[str, float] = EMPTY
         """Complete streams, in the order of their ends, and when each ended."""
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, Held] = EMPTY
         """Calls that keep their turn after their end."""
-        self.asks: dict[str, Ask] = {}
+        self.asks: dict[str, Ask] = EMPTY
         self.answered: OrderedDict[str, tuple[bytes, float]] | None = None
         """The digest of each answer whose ask is forgotten, and the time until which it is kept. Oldest first."""
         self.subscriptions: frozenset[str] = _NONE
@@ -153,8 +154,32 @@ class Document(SessionClock):
         self.told: tuple[Told, ...] = ()
         """What the store has to do besides, in this order. A rule adds to it, and the commit empties it."""
 
+    def add(self, stream: str, exchange: ExchangeRecord) -> None:
+        """Add an exchange, which uses its id from now on."""
+        if self.exchanges is EMPTY:
+            self.exchanges = {}
+        self.exchanges[stream] = exchange
+        if exchange.id is not None:
+            if self.ids is EMPTY:
+                self.ids = {}
+            self.ids[exchange.id] = stream
+
+    def add_log(self, stream: str, position: Position) -> None:
+        """Begin the log of a stream."""
+        if self.logs is EMPTY:
+            self.logs = {}
+        self.logs[stream] = Log(position)
+
+    def add_ask(self, name: str, ask: Ask) -> None:
+        """Add an ask."""
+        if self.asks is EMPTY:
+            self.asks = {}
+        self.asks[name] = ask
+
     def add_finished(self, stream: str, now: float) -> None:
         """Note that a stream is complete."""
+        if self.finished is EMPTY:
+            self.finished = {}
         self.finished[stream] = now
         self.complete += 1
 
@@ -176,8 +201,8 @@ class Document(SessionClock):
         exchange = self.exchanges.get(name)
         if exchange is None:
             exchange = ExchangeRecord(None, b"", True, STANDALONE_FENCE, "", "", running=False)  # noqa: FBT003
-            self.exchanges[name] = exchange
-            self.logs[name] = Log(Position(0, 0))
+            self.add(name, exchange)
+            self.add_log(name, Position(0, 0))
         return exchange
 
     def in_flight(self) -> Iterable[tuple[str, ExchangeRecord]]:

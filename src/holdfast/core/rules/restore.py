@@ -44,7 +44,7 @@ def restore(
         found = doc.exchanges.get(ask.stream)
         waits = ask.stream == doc.record.standalone or (found is not None and found.running)
         if doc.asks.get(name) is None and waits:
-            doc.asks[name] = ask
+            doc.add_ask(name, ask)
             doc.outstanding += ask.answer is None
             if found is not None and name not in found.asks:
                 doc.exchanges[ask.stream] = replace(found, asks=(*found.asks, name))
@@ -55,13 +55,16 @@ def restore(
 
 
 def _restore_exchange(doc: Document, stream: str, exchange: ExchangeRecord) -> None:
-    doc.exchanges[stream] = exchange
+    request_id = exchange.id
+    holder = None if request_id is None else doc.ids.get(request_id)
+    doc.add(stream, exchange)
+    if request_id is not None and holder is not None:
+        # A later exchange uses it.
+        doc.ids[request_id] = holder
     doc.fence = max(doc.fence, exchange.fence)
     doc.running += 1
     doc.calls += not exchange.control
     doc.readers += exchange.has_reader
-    if exchange.id is not None and doc.ids.get(exchange.id) is None:
-        doc.ids[exchange.id] = stream
 
 
 def _restore_log(doc: Document, stream: str, exchange: ExchangeRecord, writes: Writes) -> int:

@@ -26,7 +26,7 @@ def start(doc: Document, stream: str, position: Position) -> Log:
     """Return the log of a stream. If it does not exist yet, begin it at `position`."""
     log = doc.logs.get(stream)
     if log is None:
-        doc.logs[stream] = Log(position)
+        doc.add_log(stream, position)
         # A draft keeps another kind of log.
         log = doc.logs[stream]
     return log
@@ -137,8 +137,7 @@ def _drop(doc: Document, stream: str) -> None:
         forget(doc, stream)
         return
     forget(doc, stream)
-    doc.exchanges[stream] = exchange
-    doc.ids[request_id] = stream
+    doc.add(stream, exchange)
 
 
 def _least_needed(doc: Document) -> str | None:
@@ -157,10 +156,12 @@ def _least_needed(doc: Document) -> str | None:
 def forget(doc: Document, stream: str) -> None:
     """Forget an exchange with everything of it."""
     exchange = doc.exchanges.pop(stream)
-    free_id(doc, stream, exchange)
+    # As `free_id`, without a call: a plain call ends here.
+    if exchange.id is not None and doc.ids.get(exchange.id) == stream:
+        del doc.ids[exchange.id]
     if exchange.reader:
         doc.readers -= 1
-    log = doc.logs.pop(stream, None)
+    log = doc.logs.pop(stream, None) if doc.logs else None
     if log is not None:
         doc.size -= log.bytes
         if doc.finished.pop(stream, None) is not None:

@@ -9,6 +9,7 @@ has begun stays the first one.
 
 from holdfast.core.records import WakeUp
 from holdfast.core.rules.document import Document, Held, is_dead_with
+from holdfast.core.tables import EMPTY
 
 
 def _first(doc: Document) -> str | None:
@@ -35,6 +36,8 @@ def turn(doc: Document, stream: str, fence: int) -> bool:
 def hold_turn(doc: Document, stream: str, fence: int, me: str) -> None:
     """Keep the turn of a call after its end."""
     doc.writable(stream, fence)
+    if doc.held is EMPTY:
+        doc.held = {}
     doc.held[stream] = Held(fence, me)
 
 

@@ -8,6 +8,7 @@ from holdfast.core.ledger import Ledger
 from holdfast.core.lifecycle import SessionState
 from holdfast.core.records import Claim, Claimed, Closed, Duplicate, Refusal
 from holdfast.core.rules import calls
+from holdfast.core.tables import EMPTY
 from holdfast.errors import SessionGone
 from holdfast.ports import Clock
 from holdfast.stores.base import AtOnce, OneProcess, Totals
@@ -89,7 +90,8 @@ class MemoryStore(MemoryBackend, MemoryState, TaskMethods, OneProcess):
             raise SessionGone
         calls.end_plain(doc, stream, fence, self.now())
         if not doc.ids:
-            # An emptied dict keeps its memory otherwise, and most sessions are idle.
-            doc.ids.clear()
+            doc.ids = EMPTY
+        if not doc.exchanges:
+            doc.exchanges = EMPTY
         if doc.told or doc.hint < doc.listed:
             self.applied(doc)
