@@ -74,7 +74,7 @@ docs: venv  ## Write the API reference and the table of options, and build the s
 record: venv peers  ## Record `make serve` and `holdfast demo` for the README (a minute; port 8000 must be free)
 	$(BIN)/python -m tools.record
 
-bench: system venv node peers  ## Measure beside the peers, every answer verified; write docs/speed.md (25 minutes)
+bench: system venv node peers  ## Measure beside the peers, every answer verified; write docs/speed.md (18 minutes)
 	$(BIN)/python -m bench
 
 bench-quick: venv  ## Measure the main workloads once, without peers (a minute)

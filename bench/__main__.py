@@ -24,7 +24,7 @@ from bench.surroundings import Around
 from bench.tables import plain, rows_of
 from bench.workloads import WORKLOADS, Workload
 
-MINUTES = 22
+MINUTES = 15
 
 
 def parser() -> argparse.ArgumentParser:
@@ -93,7 +93,7 @@ def _measure(options: argparse.Namespace, results: Results, file: Path) -> int:
     names = options.only or [name for name, one in WORKLOADS.items() if one.quick or not options.quick]
     work = [(WORKLOADS[name], chosen(WORKLOADS[name], peers)) for name in names]
     made = made_here(options.python, _command(options))
-    print(f"about {sum(plan.estimate(one, len(who)) for one, who in work) / 60:.0f} minutes; "
+    print(f"about {sum(plan.estimate(one, who) for one, who in work) / 60:.0f} minutes; "
           f"{made['machine']}, Python {made['python']}", flush=True)  # fmt: skip
     faults = 0
     with Around(options.python) as around:

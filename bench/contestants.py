@@ -256,5 +256,5 @@ BEFORE_OBJECT: Final[dict[str, Entry]] = {
 }
 OURS: Final = frozenset({
     "bare uvicorn", "holdfast", "memory", "sqlite", "redis", "postgres", "postgres off", "direct",
-    "one process", "two workers", "4 tools", "5,000 tools", *SERVERS.values(),
+    "one process", "two workers", "4 tools", "5,000 tools", "telemetry off", "logs", "logs and metrics", *SERVERS.values(),
 })  # fmt: skip

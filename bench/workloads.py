@@ -174,15 +174,15 @@ def _table() -> tuple[Workload, ...]:
         ),
         Workload(
             "resume", "resuming a stream of 1,000 events", loads.resume, _resuming(),
-            (Point("{count:,} events", {"count": 1_000}),), unit="event", reference="memory", quick=False,
+            (Point("{count:,} events", {"count": 1_000}),), unit="event", reference="memory", rounds=2, quick=False,
         ),
         Workload(
             "stores", "echo in one session and in 32 with each store", loads.stored_echo, with_stores(),
-            (Point("32 sessions, 32", {"connections": 32, "sessions": 32}), *_connections(1, 32)), reference="memory", quick=False,
+            (Point("32 sessions, 32", {"connections": 32, "sessions": 32}), *_connections(1, 32)), reference="memory", rounds=2, quick=False,
         ),
         Workload(
             "stores-events", "streamed events with each store, 32 streams at the same time", loads.events,
-            with_stores(), (Point("{streams} streams", {"streams": 32, "count": 200}),), unit="event", reference="memory",
+            with_stores(), (Point("{streams} streams", {"streams": 32, "count": 200}),), unit="event", reference="memory", rounds=2,
         ),
         Workload(
             "memory-idle", "memory of an idle session", loads.idle_sessions, JSON,
@@ -206,11 +206,11 @@ def _table() -> tuple[Workload, ...]:
         ),
         Workload(
             "start", "start of the server to the answer of a first call", loads.start, JSON,
-            (Point("one process"),), kind="time", unit="start", starts=True, rounds=5,
+            (Point("one process"),), kind="time", unit="start", starts=True, rounds=3,
         ),
         Workload(
             "import", "a process that only imports the server class", loads.import_time, _importing(),
-            (Point("one process"),), kind="time", unit="import", reference="python alone", starts=True, rounds=5, quick=False,
+            (Point("one process"),), kind="time", unit="import", reference="python alone", starts=True, rounds=3, quick=False,
         ),
         Workload(
             "client", "calls of a client, by calls in flight", loads.client, _clients(),
@@ -237,7 +237,7 @@ def _table() -> tuple[Workload, ...]:
             tuple(
                 Point(f"{n:,}", {**ECHO, "sessions": n}, {} if n in {10, 1_000} else None, x=n) for n in sizes
             ),
-            quick=False,
+            rounds=2, quick=False,
         ),
         Workload(
             "growth-calls", "echo by the number of calls in flight", loads.echo,

@@ -23,7 +23,7 @@ from bench.loads import (
 )
 from bench.report import write_charts, write_page
 from bench.results import read
-from bench.runner import Plan, Turns
+from bench.runner import Plan, Turns, chosen
 from bench.running import Running
 from bench.surroundings import Around
 from bench.workloads import WORKLOADS
@@ -90,6 +90,20 @@ def test_a_server_with_wrong_answers_gets_no_figures() -> None:
     assert "hello 7" in measured.faults["liar"]
     assert [set(table) for _, table in measured.points] == [{"bare uvicorn"}]
     assert any("FAILED liar" in line for line in said)
+
+
+def test_peers_are_measured_in_one_round_unless_one_of_them_counts_as_1() -> None:
+    plan, echoes, clients = Plan(), WORKLOADS["echo-json"], WORKLOADS["client"]
+    assert [plan.rounds_of(echoes, name) for name in ("bare uvicorn", "holdfast", "mcp2")] == [3, 3, 1]
+    assert plan.rounds_of(clients, "mcp2") == clients.rounds == 3
+    whole = sum(plan.estimate(one, chosen(one, None)) for one in WORKLOADS.values())
+    assert whole < 20 * 60, "the time of a whole run"
+
+
+def test_each_goal_has_a_workload_and_each_of_ours_is_measured_without_peers() -> None:
+    assert {goal.workload for goal in GOALS} <= WORKLOADS.keys()
+    for name in ("telemetry", "growth-connections", "growth-tools", "workers", "memory-connection"):
+        assert chosen(WORKLOADS[name], []), name
 
 
 def test_every_load_refuses_a_wrong_answer() -> None:
