@@ -226,7 +226,9 @@ class Sessions:
             runtime.observer.note(
                 "session.opened", session=session.name, client=session.client_name, version=record.version
             )
-            self._note_quirks(session)
+            if record.isolate or not session.revision.priming:
+                # Otherwise no quirk has an effect.
+                self._note_quirks(session)
             if runtime.back.hears_opened:
                 session.queue_listener(lambda: runtime.back.opened(session))
         return Opened(session, session_id, encode({"protocolVersion": record.version, **described}))
