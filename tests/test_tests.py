@@ -42,6 +42,28 @@ def own_coroutine(tree: ast.Module) -> Iterator[str]:
                     yield f"{test.lineno}: `{test.name}` only runs its `{inner}`: use `@async_test`"
 
 
+REAL: Final = {"async_test", "async_test_within", "http_test"}
+"""What runs a test in real time."""
+
+
+def reasons_for_real_sleeps(source: str) -> Iterator[str]:
+    """A sleep in real time is a hope, if time is not the subject: the line, or the one above, says why."""
+    lines = source.splitlines()
+    for test in ast.walk(ast.parse(source)):
+        if isinstance(test, Function) and REAL & {
+            ast.unparse(decorator).partition("(")[0] for decorator in test.decorator_list
+        }:
+            for call in ast.walk(test):
+                if isinstance(call, ast.Call) and ast.unparse(call.func) in {"asyncio.sleep", "time.sleep"}:
+                    above = lines[call.lineno - 2].strip()
+                    if (
+                        ast.unparse(call.args[0]) != "0"
+                        and "#" not in lines[call.lineno - 1]
+                        and above[:1] != "#"
+                    ):
+                        yield f"{call.lineno}: `{ast.unparse(call)}` has no comment that says why time must pass"
+
+
 RULES: Final[tuple[Rule, ...]] = (closed_in_any_case, own_coroutine)
 
 
@@ -54,6 +76,33 @@ def test_every_test_keeps_the_rule(rule: Rule) -> None:
         if (path.name, rule) not in ALLOWED
     ]
     assert not complaints, "\n" + "\n".join(complaints)
+
+
+def test_every_sleep_in_real_time_has_a_reason() -> None:
+    complaints = [
+        f"{path.relative_to(TESTS.parent)}:{complaint}"
+        for path in sorted(TESTS.rglob("*.py"))
+        if "sleep(" in (source := path.read_text())
+        for complaint in reasons_for_real_sleeps(source)
+    ]
+    assert not complaints, "\n" + "\n".join(complaints)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaints"),
+    [
+        ("await asyncio.sleep(1)", 1),
+        ("await asyncio.sleep(0)", 0),
+        ("await asyncio.sleep(1)  # why", 0),
+        ("# why\n    time.sleep(1)", 0),
+    ],
+)
+def test_a_sleep_without_a_reason_is_found(line: str, complaints: int) -> None:
+    assert (
+        len(list(reasons_for_real_sleeps(f"@async_test\nasync def test_x():\n    a()\n    {line}\n")))
+        == complaints
+    )
+    assert list(reasons_for_real_sleeps(f"@virtual_test\nasync def test_x():\n    a()\n    {line}\n")) == []
 
 
 ALLOWED: Final = {("test_author_errors.py", own_coroutine): "`run()` inside a running loop is the subject"}

@@ -233,7 +233,7 @@ async def test_a_slow_tool_is_used_only_where_its_answer_is_not_needed() -> None
     async def sleep(ctx: Context) -> str:
         """Take longer than the check waits."""
         await ctx.progress(1, 2, "")
-        await asyncio.sleep(60)
+        await asyncio.sleep(60)  # Longer than the check waits; it is cancelled then.
         return "slept"
 
     report = await checked(

@@ -352,6 +352,7 @@ async def test_progress_does_not_extend_the_time_of_a_call() -> None:
             params = {"progressToken": token, "progress": number}
             message = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
             await exchange.write(f"data: {json.dumps(message)}\n\n".encode())
+            # Real time is the subject: progress that comes more often than the limit of the call.
             await asyncio.sleep(0.02)
         raise Hangup
 

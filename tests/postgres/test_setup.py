@@ -27,7 +27,7 @@ from tests.postgres_server import (
     postgres_server,
 )
 from tests.redis.test_tls import Authority
-from tests.support import async_test
+from tests.support import async_test, until
 from tests.unit.server.peer import serving
 
 pytestmark = needs_postgres
@@ -203,8 +203,7 @@ async def test_behind_pgbouncer_statements_are_prepared_each_time_and_wake_ups_a
             await plain_call(two, "there")
             woken = Woken(two)
             await _ring(one, two, woken)
-            while not observer.named("store.bell"):
-                await asyncio.sleep(0.02)
+            await until(lambda: bool(observer.named("store.bell")))
             assert observer.named("store.bell")[0]["way"] == "polling"
         direct = f"{url}?listen={server.url}"
         async with stores(direct, 2, namespace="pooled", observer=observer) as [one, two]:

@@ -93,8 +93,10 @@ async def test_a_redis_that_is_unavailable_for_longer_than_the_lease_costs_no_ca
             one.session = await one.open()
             post = await one.post(1)
             await started.wait()
+            # Real time is the subject: leases end by the clock of Redis.
             await asyncio.sleep(SHORT.lease)
             server.stop()
+            # Longer than the lease.
             await asyncio.sleep(2 * SHORT.lease)
             server.start()
             # Both see it again, and for longer than it takes to declare a replica dead.

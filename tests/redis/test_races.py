@@ -110,7 +110,7 @@ async def test_places_for_asks_are_never_exceeded_nor_lost(server: RedisServer) 
             nonlocal outstanding, highest
             name = f"ask.{number}"
             while not await stores[number % 3].ask(KEY, name, record().standalone):
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0.002)  # Others come first, in an order of chance.
             outstanding += 1
             highest = max(highest, outstanding)
             outstanding -= 1
@@ -148,7 +148,7 @@ async def test_a_session_is_closed_or_reattached_and_never_both(server: RedisSer
 
         async def client(number: int) -> None:
             """Come back: the first ones in time, the last ones never, the others in the middle of it."""
-            await asyncio.sleep(number / 5_000)
+            await asyncio.sleep(number / 5_000)  # Real time is the subject: a race.
             found = await stores[number % 4].attach(keys[number], PRINCIPAL, None, None)
             if found is not Refusal.NO_SESSION:
                 attached.add(keys[number])

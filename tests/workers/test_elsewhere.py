@@ -108,9 +108,8 @@ async def test_a_call_whose_first_connection_is_half_open_is_repeated_at_another
     if time.monotonic() - began < 1:  # A loaded machine may be slower.
         assert response.status == 400, "the first connection was written to a moment ago"
     if response.status == 400:
-        await asyncio.sleep(
-            1.2
-        )  # real time is the subject: the first connection is silent for one keep-alive
+        # Real time is the subject: the first connection is silent for one keep-alive.
+        await asyncio.sleep(1.2)
         response = await client.post(body)
     (tmp_path / "enough").touch()
     assert (response.status, value(await response.answer())) == (200, runner.pid)

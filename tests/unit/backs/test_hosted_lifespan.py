@@ -114,7 +114,7 @@ async def test_a_lifespan_that_cancels_its_own_task_is_an_error_with_a_reason() 
     @contextlib.asynccontextmanager
     async def cancel_itself(_server: Any) -> AsyncIterator[str]:
         asyncio.current_task().cancel()  # type: ignore[union-attr]
-        await asyncio.sleep(1)
+        await asyncio.Event().wait()
         yield "not reached"
 
     server.lifespan = cancel_itself

@@ -197,6 +197,7 @@ async def test_all_output_of_a_child_that_has_exited_is_read_however_late(
     async with aclosing(child):
         await child.start()
         await child._exited.wait()
+        # Real time is the subject: later than the time that is left to the output of a child that has exited.
         await asyncio.sleep(0.1)
         assert [len(await child.read()) for _ in range(8)] == [9_499] * 7 + [0]
 
