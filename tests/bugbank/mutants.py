@@ -220,10 +220,13 @@ def main() -> int:
     """Try all mutants, and write the score."""
     parser = argparse.ArgumentParser(prog="python -m tests.bugbank.mutants")
     parser.add_argument("modules", nargs="*", default=MODULES)
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="the tests that look for mutants")
     arguments = parser.parse_args()
     hunt = Hunt(arguments.modules)
-    ended = pytest.main(["-q", "-s", "--no-header", "-p", "no:cacheprovider", *TESTS], plugins=[hunt])
-    if ended == 0 and arguments.modules == MODULES:
+    ended = pytest.main(
+        ["-q", "-s", "--no-header", "-p", "no:cacheprovider", *arguments.tests], plugins=[hunt]
+    )
+    if ended == 0 and (arguments.modules, arguments.tests) == (MODULES, TESTS):
         found = hunt.total - len(hunt.survivors)
         score = f"{found} of {hunt.total} mutants are found ({100 * found / hunt.total:.1f} %).\n\n"
         head = ["| module | mutants | found | survivors |", "|---|---|---|---|"]
