@@ -88,6 +88,8 @@ class Modern:
         while call.answer is None:
             await self._send(call, {"name": "errand", "arguments": arguments}, {KEY: call.nonce}, None)
         task = call.answer.get("result", {}).get("taskId", "")
+        # The beginning of a task is no answer to the call.
+        call.answer = None if task else call.answer
         while task:
             await self._pause()
             answer = await self._ask("tasks/get", {"taskId": task})
