@@ -266,9 +266,9 @@ class Caller:
         with suppress(TimeoutError, Cut, OSError):
             async with asyncio.timeout(SLOW_SECONDS):
                 response = await self.client.get(other.last_ids[0])
-                if response.status == 200:
-                    async for message in response.messages():
-                        del message
+                parser = EventParser(1 << 20)
+                async for chunk in response.chunks():
+                    if response.status == 200 and any(event.data for event in parser.feed(chunk)):
                         seen.found.add("foreign")
 
     async def is_there(self) -> bool:
