@@ -99,11 +99,11 @@ def test_the_call_with_the_id_is_cancelled_and_its_owner_wakes_each_time(isolate
     doc = Document(replace(record(), isolate=isolate), 0.0)
     begun(doc, "a", 1)
     begun(doc, "b", 2)
-    doc.told = ()
+    before = len(doc.told)
     for _ in range(2):
         calls.cancel(doc, PRINCIPAL, 1)
     assert [doc.exchanges[one].cancelled for one in ("a", "b")] == [True, False]
-    assert doc.told == ((WakeUp.CANCEL, "a", ME),) * 2
+    assert doc.told[before:] == ((WakeUp.CANCEL, "a", ME),) * 2
 
 
 def test_a_new_document_has_no_complete_stream_and_a_standalone_stream_that_does_not_run(
