@@ -90,8 +90,6 @@ class ScopeTable(Struct, frozen=True, kw_only=True):
 
 NO_TABLE: Final = ScopeTable()
 
-Fits = Callable[[str], object]
-
 
 class _Rows:
     """The rows of one kind of component."""
