@@ -76,7 +76,7 @@ class OnWake:
         )
 
     def set(self, *, woken: bool = True) -> None:
-        """Call the function in the next turn of the loop."""
+        """Call the function in the next pass of the loop."""
         self._wake.followers = tuple(other for other in self._wake.followers if other is not self)
         if self._timer is not None:
             self._timer.cancel()
