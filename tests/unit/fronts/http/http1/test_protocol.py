@@ -6,9 +6,12 @@ import gc
 import logging
 import sys
 import weakref
+from email.utils import formatdate
 from typing import Any, Final
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from holdfast.config import Limits, Settings
 from holdfast.engine.engine import Engine
@@ -16,7 +19,7 @@ from holdfast.fronts.http.front import HttpFront
 from holdfast.fronts.http.http1.channel import HIGH_WATER
 from holdfast.fronts.http.http1.connection import HttpConnection
 from holdfast.fronts.http.http1.deadlines import KEEP_ALIVE, Deadlines
-from holdfast.fronts.http.http1.members import REFUSED, Members, Serve
+from holdfast.fronts.http.http1.members import REFUSED, Members, Serve, date_of
 from holdfast.fronts.http.http1.parser import RequestParser
 from holdfast.fronts.http.read.body import AWAKE
 from holdfast.fronts.http.read.request import Application, Channel, RawRequest, Receive, Scope, Send
@@ -678,6 +681,11 @@ async def test_every_answer_carries_the_date(form: str) -> None:
     await settled()
     assert paper.statuses == [200]
     assert b"\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n" in paper.written
+
+
+@given(st.integers(0, 4_102_444_800))
+def test_a_date_is_written_as_the_standard_library_writes_it(wall: int) -> None:
+    assert date_of(wall + 0.5) == formatdate(wall, usegmt=True)
 
 
 @virtual_test
