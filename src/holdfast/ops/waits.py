@@ -31,14 +31,13 @@ _BY_STATE: Final = {
 }
 _BY_PLACE: Final = {
     "holdfast.engine.asks": "ask",
-    "holdfast.engine.asks._taken": "store",
+    "holdfast.engine.outages": "store",
     "holdfast.engine.rounds": "ask",
     "holdfast.engine.rounds.RoundWriter.send": "reader",
     "holdfast.engine.slots": "slot",
     "holdfast.engine.tasks": "store",
     "holdfast.engine.tasks.TaskWriter.ask": "ask",
     "holdfast.engine.writer": "reader",
-    "holdfast.engine.writer.LogWriter._insist": "store",
     "holdfast.engine.stream_buffer": "reader",
     "holdfast.stores": "store",
     "holdfast.upstream": "upstream",

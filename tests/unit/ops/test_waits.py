@@ -1,6 +1,7 @@
 """The reasons why a call waits: each is caused on purpose, with and without a session."""
 
 import asyncio
+import pkgutil
 import sqlite3
 import sys
 from collections.abc import AsyncIterator
@@ -15,17 +16,20 @@ from holdfast.client import Client
 from holdfast.config import HttpSettings, Limits, Settings, Times
 from holdfast.engine.caller import Caller as EngineCaller
 from holdfast.engine.engine import Engine
-from holdfast.ops.waits import waits_for
+from holdfast.engine.exchange import SessionExchange
+from holdfast.ops.waits import _BY_PLACE, waits_for
+from holdfast.stores.base import Store
 from tests.asgi import Call, Peer
 from tests.duplex import DuplexClient
 from tests.messages import LATEST, initialize, metadata, request
+from tests.stores import ScriptedStore
 from tests.support import async_test, until
 
 ERAS: Final = pytest.mark.parametrize("era", ["sessions", "sessionless"])
 ASKED: Final[dict[str, Any]] = {"elicitation": {}}
 
 
-def shop(store: str | None = None, may_write: asyncio.Event | None = None, **limits: int) -> Server:
+def shop(store: str | Store | None = None, may_write: asyncio.Event | None = None, **limits: int) -> Server:
     server = Server(
         "shop",
         store=store,
@@ -106,6 +110,9 @@ class Caller:
         meta = {**metadata(capabilities=ASKED), **token}
         return self._peer.sessionless("tools/call", {"name": tool}, id=number, meta=meta)
 
+    async def answer(self, name: str) -> None:
+        await self._peer.post({"jsonrpc": "2.0", "id": name, "result": {"action": "decline"}}).done()
+
     async def close(self) -> None:
         for call in self._calls:
             call.stops_after = 0
@@ -167,6 +174,27 @@ async def test_a_store_that_does_not_answer(era: str, tmp_path: Path) -> None:
         await shows(caller.engine, "store")
         locked.execute("ROLLBACK")
         locked.close()
+
+
+@async_test
+async def test_an_answer_that_the_store_does_not_give_yet() -> None:
+    store = ScriptedStore()
+    async with calling(shop(store), "sessions") as caller:
+        caller.begin("question")
+        await shows(caller.engine, "ask")
+        [exchange] = caller.engine.live_exchanges()
+        assert isinstance(exchange, SessionExchange)
+        [name] = exchange.session.pending
+        store.fail("take_answer")
+        await caller.answer(name)
+        await shows(caller.engine, "store")
+        store.recover()
+        await until(lambda: waits(caller.engine) == [])
+
+
+def test_every_place_in_the_table_exists() -> None:
+    for place in _BY_PLACE:
+        pkgutil.resolve_name(place)
 
 
 @ERAS
