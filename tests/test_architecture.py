@@ -88,6 +88,9 @@ LONG_MODULES: Final = {
 """Modules that are one idea and longer than `MODULE_LINES`, each with its idea."""
 FUNCTION_LINES: Final = 45
 PREDICATES: Final = ("is_", "has_", "may_", "can_")
+PARTICIPLES: Final = {"begun", "built", "done", "forgotten", "found", "given", "gone", "held", "hidden", "kept", "known", "left",
+                      "lost", "made", "seen", "sent", "shown", "swept", "taken", "told", "woken", "written"}  # fmt: skip
+"""Those that do not end with -ed."""
 STORES: Final = {"store", "at_once"}
 """The names of a store's variables and members."""
 
@@ -277,6 +280,20 @@ def pure_predicates(source: Source) -> Iterator[str]:
                     yield f"{node.lineno}: `{function.name}` calls `{ast.unparse(node.func)}`: name it with a verb"
 
 
+def acting_names(source: Source) -> Iterator[str]:
+    """A private function that returns nothing acts, so its name is a verb. A callback has the name of what has happened."""
+    names = [node for node in ast.walk(source.tree) if isinstance(node, ast.Name | ast.Attribute)]
+    calls = {id(node.func) for node in ast.walk(source.tree) if isinstance(node, ast.Call)}
+    called = {_last_name(node) for node in names if id(node) in calls}
+    passed = {_last_name(node) for node in names if id(node) not in calls}
+    for function in source.functions:
+        first = function.name.lstrip("_").partition("_")[0]
+        is_participle = first in PARTICIPLES or (first.endswith("ed") and not first.endswith("eed"))
+        is_silent = isinstance(function.returns, ast.Constant) and function.returns.value is None
+        if is_participle and is_silent and function.name.startswith("_") and function.name in called - passed:
+            yield f"{function.lineno}: `{function.name}` acts: name it with a verb"
+
+
 def facade(source: Source) -> Iterator[str]:
     """The layers above the engine use its members: not its runtime, and no private member of its parts."""
     if RANK.get(source.layer, 0) <= RANK["engine"] or source.layer == "testing":
@@ -315,6 +332,7 @@ RULES: Final[tuple[Rule, ...]] = (
     module_size,
     function_size,
     pure_predicates,
+    acting_names,
 )
 
 
@@ -495,6 +513,16 @@ BITES: Final = [
         source("engine.x", "def is_stored(self):\n    return self._runtime.store.put(1)"),
         "2: `is_stored` calls `self._runtime.store.put`",
     ),
+    (
+        acting_names,
+        source("engine.x", "def f(self):\n    self._taken()\ndef _taken(self) -> None: ..."),
+        "3: `_taken` acts",
+    ),
+    (
+        acting_names,
+        source("engine.x", "async def _stopped_now() -> None: ...\nasync def f():\n    await _stopped_now()"),
+        "1: `_stopped_now` acts",
+    ),
 ]
 
 
@@ -539,6 +567,14 @@ ALLOWED: Final = [
     (pure_predicates, source("engine.x", "def is_there(self):\n    n = self.n\n    return n[0] == 1")),
     (pure_predicates, source("engine.x", "def is_shared(self):\n    return self._store.is_shared")),
     (pure_predicates, source("engine.x", "async def island(self):\n    self.n = await x")),
+    (
+        acting_names,
+        source("engine.x", "def _taken() -> int: ...\ndef _feed() -> None: ...\n_taken()\n_feed()"),
+    ),
+    (
+        acting_names,
+        source("engine.x", "def _ended(task) -> None: ...\ntask.add_done_callback(_ended)\n_ended(1)"),
+    ),
     (function_size, source("wire.sse", "def f():\n    '''A\n    B'''\n    # c\n\n" + "    x = 1\n" * 44)),
 ]
 

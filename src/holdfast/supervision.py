@@ -15,10 +15,12 @@ PAUSE: Final = 1.0
 
 def supervise(name: str, loop: Callable[[], Awaitable[None]], observer: Observer) -> asyncio.Task[None]:
     """Run a loop in a task until it returns or is cancelled; start it again if it fails."""
-    return asyncio.get_running_loop().create_task(_supervised(name, loop, observer), name=f"holdfast {name}")
+    return asyncio.get_running_loop().create_task(
+        _keep_running(name, loop, observer), name=f"holdfast {name}"
+    )
 
 
-async def _supervised(name: str, loop: Callable[[], Awaitable[None]], observer: Observer) -> None:
+async def _keep_running(name: str, loop: Callable[[], Awaitable[None]], observer: Observer) -> None:
     while True:
         try:
             await loop()

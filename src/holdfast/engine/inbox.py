@@ -260,9 +260,9 @@ class Inbox:
         name = forwarded.name
         if name not in self._taking:
             self._taking.add(name)
-            self._runtime.spawn(self._taken(name, forwarded.payload))
+            self._runtime.spawn(self._process(name, forwarded.payload))
 
-    async def _taken(self, name: str, payload: bytes) -> None:
+    async def _process(self, name: str, payload: bytes) -> None:
         read = self._runtime.load.account(_SENDERS).open()
         read.set(len(payload))
         try:

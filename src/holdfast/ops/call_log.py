@@ -143,7 +143,7 @@ class CallWatch:
                     return result
             ended(exchange, "ok")
             if request.method in _LISTS:
-                self._listed(result)
+                self._learn_names(result)
             return result
 
         return watched
@@ -180,7 +180,7 @@ class CallWatch:
             facts["left_out"] = left_out
         self._note("call.ended" if outcome == "ok" else "call.failed", **facts)
 
-    def _listed(self, page: bytes) -> None:
+    def _learn_names(self, page: bytes) -> None:
         """Take the names of tools or prompts from a page of a list. Their calls are counted by name from now on."""
         try:
             found = _decode_page(page)

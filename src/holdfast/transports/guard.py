@@ -74,7 +74,7 @@ class Guard:
         try:
             yield self._watch
         except BaseException:
-            self._left()
+            self._release()
             raise
 
     def leave(self, group: int) -> None:
@@ -82,14 +82,14 @@ class Guard:
         with self._lock:
             self._groups.discard(group)
             self._say("-", group)
-        self._left()
+        self._release()
 
     def _watch(self, group: int) -> None:
         with self._lock:
             self._groups.add(group)
             self._say("+", group)
 
-    def _left(self) -> None:
+    def _release(self) -> None:
         with self._lock:
             self._children -= 1
             if not self._children:

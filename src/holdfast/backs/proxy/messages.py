@@ -62,7 +62,7 @@ class ServerMessages:
         elif (kind := REPORTED.get(method)) is not None:
             detail = without_subscription(params)
             uri = detail.pop("uri", "") if TOPICS[kind].name else ""
-            self._changed(Change(kind, str(uri), detail))
+            self._report(Change(kind, str(uri), detail))
         elif (call := self._call_of(origin)) is not None:
             call.send(method, params)
         elif self._clients.record is not None:
@@ -83,7 +83,7 @@ class ServerMessages:
 
     # Changes
 
-    def _changed(self, change: Change) -> None:
+    def _report(self, change: Change) -> None:
         self._calls.changed(change.kind)
         subscriptions = self._subscriptions
         is_wanted = not change.name or subscriptions.has(change.name)
@@ -92,10 +92,10 @@ class ServerMessages:
     def resources_changed(self) -> None:
         """Report a change of every subscribed resource. Not of lists: some servers' streams break every minute."""
         for change in all_changes((), self._subscriptions.uris):
-            self._changed(change)
+            self._report(change)
 
     def all_changed(self) -> None:
         """Report a change of every list, and of every resource that is subscribed to: one may have been missed."""
         kinds = list_kinds(self._agreed.capabilities) if self._agreed is not None else ()
         for change in all_changes(kinds, self._subscriptions.uris):
-            self._changed(change)
+            self._report(change)

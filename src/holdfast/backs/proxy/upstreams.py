@@ -116,7 +116,7 @@ class Upstreams:
         for key in list(self._by_key):
             self.end(key)
         for opening in list(self._single):
-            self._end_soon(_ended(opening))
+            self._end_soon(_end(opening))
         await self.settled()
 
     async def settled(self) -> None:
@@ -152,7 +152,7 @@ class Upstreams:
             self._check_room()
             opening = asyncio.get_running_loop().create_task(self._open(client, restore))
             self._by_key[key] = opening
-            opening.add_done_callback(lambda done: self._opened(key, done))
+            opening.add_done_callback(lambda done: self._take_opened(key, done))
         # One client that gives up must not end the opening for the others.
         upstream = await asyncio.shield(opening)
         upstream.calls.used_at = self._clock.now()
@@ -168,19 +168,19 @@ class Upstreams:
             yield await opening
         finally:
             self._single.discard(opening)
-            self._end_soon(_ended(opening))
+            self._end_soon(_end(opening))
 
     def end(self, key: Key) -> None:
         """End the upstream of a key, if there is one. Does not wait."""
         opening = self._removed(key)
         if opening is not None:
-            self._end_soon(_ended(opening))
+            self._end_soon(_end(opening))
 
     def leave(self, key: Key) -> None:
         """End the upstream of a key as soon as no call runs on it; later calls do not get it. Does not wait."""
         opening = self._removed(key)
         if opening is not None:
-            self._end_soon(_left(opening))
+            self._end_soon(_end_used(opening))
 
     def _removed(self, key: Key) -> asyncio.Task[Upstream] | None:
         if not key[1]:
@@ -214,7 +214,7 @@ class Upstreams:
             raise
         return upstream
 
-    def _opened(self, key: Key, opening: asyncio.Task[Upstream]) -> None:
+    def _take_opened(self, key: Key, opening: asyncio.Task[Upstream]) -> None:
         failed = opening.cancelled() or opening.exception() is not None
         if self._by_key.get(key) is not opening:
             return
@@ -293,14 +293,14 @@ def _has_resource(listened: set[tuple[Any, str]], uri: str) -> bool:
     return ("resource", uri) in listened
 
 
-async def _left(opening: asyncio.Task[Upstream]) -> None:
+async def _end_used(opening: asyncio.Task[Upstream]) -> None:
     """End an upstream after its last call."""
     if opening.done() and not opening.cancelled() and opening.exception() is None:
         await opening.result().calls.unused()
-    await _ended(opening)
+    await _end(opening)
 
 
-async def _ended(opening: asyncio.Task[Upstream]) -> None:
+async def _end(opening: asyncio.Task[Upstream]) -> None:
     """End an upstream, also one that is still being opened."""
     if not opening.done():
         opening.cancel()

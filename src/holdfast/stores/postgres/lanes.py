@@ -197,11 +197,11 @@ class Lanes:
                 self._queue.appendleft(job)
             self._rest(connection)
         else:
-            self._failed(connection, jobs, error)
+            self._fail_jobs(connection, jobs, error)
         if self._queue:
             self._work()
 
-    def _failed(self, connection: PostgresConnection, jobs: list[_Statement], error: Exception) -> None:
+    def _fail_jobs(self, connection: PostgresConnection, jobs: list[_Statement], error: Exception) -> None:
         """Give a failure to the senders, and the connection up if it cannot be used again."""
         cause = error.__cause__
         self._link.doubt(cause)

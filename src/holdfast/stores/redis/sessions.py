@@ -160,7 +160,7 @@ class SessionMethods(RedisDocuments, StateMethods):
     async def _peek(self, key: str, principal: str) -> tuple[str, int, bool] | None:
         doc = await self.load(key)
         if doc is None:
-            await self._gone(key, principal)
+            await self._remove(key, principal)
             return None
         return key, milliseconds(doc.touched), bool(doc.running or doc.readers)
 
@@ -218,7 +218,7 @@ class SessionMethods(RedisDocuments, StateMethods):
     async def _look(self, key: str, marked: bytes) -> Closed | None:
         found = await self.apply(key, None, _examined, self.now())
         if found is None:
-            await self._gone(key, "")
+            await self._remove(key, "")
             return None
         reason, hint, state = found
         closed = None if reason is None else await self.end(key, lambda doc: doc.ends_now(self.now()))
@@ -294,7 +294,7 @@ class SessionMethods(RedisDocuments, StateMethods):
         over = (await self.index("linger", key, size, milliseconds(LINGER_SECONDS), most))[2]
         await self.each(self.send("drop", name.decode(), ("left",)) for name in over)
 
-    async def _gone(self, key: str, principal: str) -> None:
+    async def _remove(self, key: str, principal: str) -> None:
         """Remove a closed session from the shared slot.
 
         If the replica that closed it could not do this, its listeners may not have been called.
@@ -377,7 +377,7 @@ class SessionMethods(RedisDocuments, StateMethods):
                     freed = await self.apply(whose, None, _freed, how, room.over, self._limits)
                     self._unreported.pop(whose, None)
                     if freed is None:
-                        await self._gone(whose, "")
+                        await self._remove(whose, "")
                         room = await self._sized(key, key, size, oldest)
                         continue
                     before, room = room.over, await self._sized(key, whose, *freed)

@@ -141,7 +141,7 @@ class StateMethods(Core, SharedState, TaskCommands):
             head.allowed, head.lowered = head.kept + self._step, head.lowered + 1
 
     @override
-    async def _written(self, area: str, before: StateHead, after: StateHead) -> None:
+    async def _carry_over(self, area: str, before: StateHead, after: StateHead) -> None:
         if after.lowered != before.lowered:
             with suppress(StoreError):
                 await self.index("lower", area, after.allowed, after.lowered)

@@ -140,13 +140,13 @@ class CommandRounds(KnownSessions):
                 commands = [one for one in entry.queue[:count] if one.done is None or not one.done.done()]
                 del entry.queue[:count]
                 if commands:
-                    await self._combined(entry, commands)
+                    await self._try_round(entry, commands)
                     # The callers go on now, and their next commands are combined with those that wait.
                     await asyncio.sleep(0)
         finally:
             self._release(entry)
 
-    async def _combined(self, entry: KnownSession, commands: list[RuleCommand]) -> None:
+    async def _try_round(self, entry: KnownSession, commands: list[RuleCommand]) -> None:
         failed: Exception | None = StoreError("the store was closed")
         try:
             await self._round(entry, commands)
@@ -188,7 +188,7 @@ class CommandRounds(KnownSessions):
         await self._attempts(entry, commands)
         for one in commands:
             if one.error is not None and one.rule in _ENDS:
-                self._stopped(entry, one.args[0])
+                self._note_end(entry, one.args[0])
         if self._taken:
             self._wake_taken()
 
@@ -304,7 +304,7 @@ class CommandRounds(KnownSessions):
             commit.told = self._for_others(doc)
         reply = await self._send(entry, doc, commit)
         if isinstance(reply, Done):
-            await self._done(entry, doc, commit, reply)
+            await self._accept(entry, doc, commit, reply)
             return True
         for one in commands:
             one.reset()
@@ -312,7 +312,7 @@ class CommandRounds(KnownSessions):
         if reply is None:
             self._forget(entry)
             return True
-        self._refused(entry, doc, commit, reply)
+        self._learn_refusal(entry, doc, commit, reply)
         return False
 
     async def _send(self, entry: KnownSession, doc: SharedDocument, commit: Commit) -> Reply:
@@ -326,7 +326,7 @@ class CommandRounds(KnownSessions):
                 self.doubt(entry.key)
             raise
 
-    def _refused(
+    def _learn_refusal(
         self, entry: KnownSession, doc: SharedDocument, commit: Commit, reply: Stale | LostWrites
     ) -> None:
         """Others have written what the rules have read: learn it."""
@@ -365,7 +365,7 @@ class CommandRounds(KnownSessions):
             if isinstance(what, WakeUp) and (not owner or replica_of(owner) == mine):
                 self.wake(what, key, name)
 
-    async def _done(self, entry: KnownSession, doc: SharedDocument, commit: Commit, reply: Done) -> None:
+    async def _accept(self, entry: KnownSession, doc: SharedDocument, commit: Commit, reply: Done) -> None:
         self._note_work(entry, doc, commit)
         told, doc.told = doc.told, ()
         known, grown = doc.known, int(doc.size - doc.known[_SIZE])
@@ -397,7 +397,7 @@ class CommandRounds(KnownSessions):
             if exchange is not ABSENT and exchange.running and exchange.owner == me:
                 running[stream] = exchange, running.get(stream, (None, number))[1]
             else:
-                self._stopped(entry, stream)
+                self._note_end(entry, stream)
         if doc.tables["asks"].journal:
             self._note_asks(entry, doc, number)
         if doc.logs.journal:
@@ -409,7 +409,7 @@ class CommandRounds(KnownSessions):
                 "store.rebased", session=entry.key[:8], events=sum(map(len, commit.events.values()))
             )
 
-    def _stopped(self, entry: KnownSession, stream: str) -> None:
+    def _note_end(self, entry: KnownSession, stream: str) -> None:
         """An exchange does not run here any more: it has ended, or others have ended it."""
         if entry.running.pop(stream, None) is not None:
             self._recent.forget(entry.key, stream)

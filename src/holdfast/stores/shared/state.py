@@ -196,7 +196,7 @@ class SharedState(StateCommands):
         """Let a session or area keep at least so many bytes: change its head. False: its principal may not."""
         return False
 
-    async def _written(self, area: str, before: StateHead, after: StateHead) -> None:
+    async def _carry_over(self, area: str, before: StateHead, after: StateHead) -> None:
         """Carry a write over to sums in another place."""
 
     def _shrink(self, head: StateHead) -> None:
@@ -318,7 +318,7 @@ class SharedState(StateCommands):
             if done is True:
                 before, known.stored, known.head = known.head, write.head, after
                 known.cells.update({name: state.cells.get(name) for name in fields})
-                await self._written(area, before, after)
+                await self._carry_over(area, before, after)
                 return True
             if done is None:
                 return False

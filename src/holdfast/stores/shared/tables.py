@@ -178,7 +178,7 @@ class Logs(Table):
 
     __slots__ = ()
 
-    def _copied(self, name: Any) -> None:
+    def _copy(self, name: Any) -> None:
         if name not in self.journal:
             log = dict.get(self, name)
             if log is not None:
@@ -187,12 +187,12 @@ class Logs(Table):
 
     @override
     def get(self, name: Any, default: Any = None) -> Any:
-        self._copied(name)
+        self._copy(name)
         return super().get(name, default)
 
     @override
     def __getitem__(self, name: Any) -> Any:
-        self._copied(name)
+        self._copy(name)
         return super().__getitem__(name)
 
     @override
@@ -207,7 +207,7 @@ class Logs(Table):
     @override
     def items(self) -> Any:
         for name in list(dict.keys(self)):
-            self._copied(name)
+            self._copy(name)
         return super().items()
 
     @override

@@ -304,7 +304,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             unfinished = self.members.serve(channel.request, channel)
         except Exception as error:  # noqa: BLE001 - one way to fail for all requests
-            self._failed(channel, error)
+            self._fail(channel, error)
         else:
             if isinstance(unfinished, StartedCall):
                 self._started = unfinished
@@ -325,7 +325,7 @@ class HttpConnection(asyncio.Protocol):
             else:
                 self._run(channel, call.response.conclude(call.wait()))
         except Exception as error:  # noqa: BLE001 - as in `_begin`
-            self._failed(channel, error)
+            self._fail(channel, error)
 
     def _look_again(self, channel: SocketChannel, call: StartedCall, woken: bool) -> None:  # noqa: FBT001
         if self._late is not call:
@@ -334,7 +334,7 @@ class HttpConnection(asyncio.Protocol):
             if call.answer_later(woken=woken):
                 self._late = None
         except Exception as error:  # noqa: BLE001 - as in `_begin`
-            self._failed(channel, error)
+            self._fail(channel, error)
         self._await_late(channel)
 
     def _await_late(self, channel: SocketChannel | None) -> None:
@@ -346,19 +346,19 @@ class HttpConnection(asyncio.Protocol):
     def _run(self, channel: SocketChannel, work: Coroutine[Any, Any, object]) -> None:
         members = self.members
         # It removes itself from the set: a done-callback would cost another pass of the loop.
-        task = members.loop.create_task(self._served_by(channel, work))
+        task = members.loop.create_task(self._serve(channel, work))
         # An eager task (Python 3.12) may have ended.
         if not task.done():
             channel.task = task
             members.tasks.add(task)
 
-    async def _served_by(self, channel: SocketChannel, work: Coroutine[Any, Any, object]) -> None:
+    async def _serve(self, channel: SocketChannel, work: Coroutine[Any, Any, object]) -> None:
         """Serve a request that takes time. Afterwards it is answered, or its connection is closed."""
         try:
             await work
             self._check_answered(channel)
         except Exception as error:  # noqa: BLE001 - as in `_begin`
-            self._failed(channel, error)
+            self._fail(channel, error)
         finally:
             if not channel.is_complete:
                 self._close()
@@ -368,9 +368,9 @@ class HttpConnection(asyncio.Protocol):
 
     def _check_answered(self, channel: SocketChannel) -> None:
         if not (channel.is_complete or channel.is_lost or self.transport.is_closing()):
-            self._failed(channel, RuntimeError("the application ended without an answer"))
+            self._fail(channel, RuntimeError("the application ended without an answer"))
 
-    def _failed(self, channel: SocketChannel, error: Exception) -> None:
+    def _fail(self, channel: SocketChannel, error: Exception) -> None:
         """Answer a request that was not answered, or close its connection."""
         self.members.observer.note("request.failed", error=error)
         if not channel.answer(*FAILED):
