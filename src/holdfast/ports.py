@@ -17,11 +17,9 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Return seconds that never go back; only differences have a meaning."""
-        ...
 
     def wall(self) -> float:
         """Return seconds since 1970, for expiry dates of others. It may jump, so it is never used for waiting."""
-        ...
 
 
 class Random(Protocol):
@@ -29,15 +27,12 @@ class Random(Protocol):
 
     def token(self, size: int) -> str:
         """Return `size` unguessable random bytes as letters and digits."""
-        ...
 
     def tag(self) -> int:
         """Return 64 random bits for the tag of a position; not a secret."""
-        ...
 
     def uniform(self, low: float, high: float) -> float:
         """Return a number between two others, for jitter."""
-        ...
 
 
 class IncomingRequest(Protocol):
@@ -46,17 +41,14 @@ class IncomingRequest(Protocol):
     @property
     def id(self) -> object:
         """The id that the client chose."""
-        ...
 
     @property
     def method(self) -> str:
         """The method."""
-        ...
 
     @property
     def params(self) -> Mapping[str, Any]:
         """The params, with the context of the request in `_meta`."""
-        ...
 
 
 class CallSpan(Protocol):
@@ -65,45 +57,36 @@ class CallSpan(Protocol):
     @property
     def mark(self) -> str:
         """The context of the span as text, from which later work links to it."""
-        ...
 
     def describe(self, **facts: str) -> None:
         """Add facts: `version`, `session`, `replica`."""
-        ...
 
     def link(self, name: str) -> None:
         """Link to an earlier request: by its mark, or by the name of a stream that has it.
 
         Do nothing if the name has none.
         """
-        ...
 
     def bind(self) -> None:
         """Let the call end the span: the request has become a call."""
-        ...
 
     def join(self, later: "CallSpan") -> None:
         """Let the call end the span of a later request too, which waits for it."""
-        ...
 
     def handler(self, request: IncomingRequest) -> AbstractContextManager[Callable[[bytes], None]]:
         """Make a span for the handler; give its result to the function that the block gets."""
-        ...
 
     def ask(self, method: str) -> AbstractContextManager[object]:
         """Make a span for a question to the client."""
-        ...
 
     def settling(self, error: Exception | None, result: bytes) -> AbstractContextManager[object]:
         """Store the end of the call in the block; end the spans after it."""
-        ...
 
     def end(self, error: BaseException | None = None, result: bytes = b"") -> None:
         """End the spans of the requests so far, unless they have ended.
 
         A parked call continues with a later request.
         """
-        ...
 
 
 class Spans(Protocol):
@@ -116,21 +99,17 @@ class Spans(Protocol):
         self, request: IncomingRequest, headers: Mapping[str, str], version: str = ""
     ) -> AbstractContextManager[CallSpan]:
         """Make a span for a request that arrives. It ends with the block, unless the request has become a call."""
-        ...
 
     def forwarded(self, request: IncomingRequest, headers: Mapping[str, str], stream: str) -> CallSpan:
         """Begin the span of a request that another replica has forwarded, under the name of its stream."""
-        ...
 
     def resume(self, stream: str) -> AbstractContextManager[CallSpan] | None:
         """Make a span for a request that resumes a stream; None if the stream began without one."""
-        ...
 
     def command(
         self, system: str, name: str, call: Callable[..., Awaitable[Any]]
     ) -> Callable[..., Awaitable[Any]]:
         """Return a command of a store that has a span when it runs within a request."""
-        ...
 
     async def send(
         self,
@@ -145,7 +124,6 @@ class Spans(Protocol):
 
         `origin` is the origin of the server's URL; empty: the server is at the end of a pipe.
         """
-        ...
 
 
 class Observer(Protocol):
@@ -156,7 +134,6 @@ class Observer(Protocol):
 
     def note(self, event: str, /, **facts: object) -> None:
         """Record that `event` happened. Must not raise and must not wait."""
-        ...
 
 
 def spans_of(observer: Observer) -> Spans | None:

@@ -60,7 +60,6 @@ class TokenVerifier(Protocol):
 
     async def __call__(self, token: str, /) -> Principal | None:
         """Return the principal of a token; None if the token is not valid (the client gets 401)."""
-        ...
 
 
 class RequestVerifier(Protocol):
@@ -71,7 +70,6 @@ class RequestVerifier(Protocol):
 
         `token` is empty without one.
         """
-        ...
 
 
 KnownPrincipal = Callable[[str], tuple[Principal, float] | None]

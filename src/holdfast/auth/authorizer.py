@@ -31,7 +31,6 @@ class Authorizer(Protocol):
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
         """Return the headers to add to a request: `authorization` and those that belong to it."""
-        ...
 
     async def challenged(self, challenge: Challenge) -> bool:
         """Handle a refusal. True: call `headers` again and repeat the request; False: the request has failed.
@@ -39,7 +38,6 @@ class Authorizer(Protocol):
         Raises:
             HoldfastError: the request has failed; the caller receives this error.
         """
-        ...
 
 
 Token = str | Callable[[], Awaitable[str] | str]

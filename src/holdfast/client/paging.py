@@ -18,7 +18,6 @@ class Page(Protocol):
     @property
     def next_cursor(self) -> str | None:
         """The cursor of the next page; None: this is the last one."""
-        ...
 
 
 P = TypeVar("P", bound=Page)

@@ -25,7 +25,6 @@ class HasEngine(Protocol):
     @property
     def engine(self) -> Engine:
         """The engine that answers."""
-        ...
 
 
 Target: TypeAlias = str | Path | Sequence[str] | Mapping[str, Any] | HasEngine

@@ -36,22 +36,18 @@ class Naming(Protocol):
     @property
     def renames_uris(self) -> bool:
         """True if a resource may have another URI for clients."""
-        ...
 
     def outer(self, kind: NameKind, name: str) -> str | None:
         """Return the name that clients see for a name of the server; None: they do not see the component."""
-        ...
 
     def inner(self, kind: NameKind, name: str) -> str | None:
         """Return the name of the server for a name that a client uses; None: no component has it."""
-        ...
 
     def unhidden(self, kind: NameKind, name: str) -> str | None:
         """Return the name that the server would get for a name of a client if no component were hidden.
 
         None: it has another prefix.
         """
-        ...
 
 
 class Names:

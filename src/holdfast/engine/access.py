@@ -53,18 +53,15 @@ class ScopeRules(Protocol):
 
         `session` is its session's key, or empty.
         """
-        ...
 
     def declared(self) -> Iterable[Needs]:
         """Return the needs of all components."""
-        ...
 
     def basic(self, request: Request | None = None) -> frozenset[str]:
         """Return the scopes that all components need: a client asks for them when it signs in.
 
         With a request, those that an unknown component of the server that would answer it needs.
         """
-        ...
 
 
 class Access:

@@ -16,28 +16,23 @@ class WaitingConnection(Protocol):
     @property
     def address(self) -> str:
         """The address of the client, as limits count it."""
-        ...
 
     @property
     def account(self) -> Account | None:
         """The account that its messages are charged to; found when it is first needed."""
-        ...
 
     @property
     def gone(self) -> bool:
         """True if the client is known to have disconnected."""
-        ...
 
     def watch(self, on_gone: Callable[[], object]) -> None:
         """Call `on_gone` when the client disconnects, and no function that was given before."""
-        ...
 
     async def look(self) -> None:
         """Let the loop read everything that has arrived, and set `gone`.
 
         A client that has closed its side counts as gone.
         """
-        ...
 
 
 class Caller(Struct, frozen=True):

@@ -86,26 +86,21 @@ class Source(Protocol):
     @property
     def wake(self) -> Wake:
         """Set when there may be messages to take, and when the source is over."""
-        ...
 
     def check_end(self) -> bool:
         """True if nothing more is to be written: the source was stopped, or has ended by its own clock."""
-        ...
 
     async def take(self) -> Batch | None:
         """Return the messages that are there; None if there are none."""
-        ...
 
     def written(self, batch: Batch) -> None:
         """Move on: the sink has taken this batch."""
-        ...
 
     async def wait(self, seconds: float | None) -> bool:
         """Wait until there may be messages to take. False: the time has passed without any.
 
         None: wait without a limit.
         """
-        ...
 
 
 class Sink(Protocol):
@@ -114,15 +109,12 @@ class Sink(Protocol):
     @property
     def patience(self) -> float | None:
         """Seconds without a message after which `silence` is called; None: never."""
-        ...
 
     async def write(self, batch: Batch) -> None:
         """Write a batch."""
-        ...
 
     async def silence(self) -> None:
         """React to `patience` seconds without a message."""
-        ...
 
 
 async def deliver(source: Source, sink: Sink) -> None:

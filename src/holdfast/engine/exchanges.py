@@ -110,7 +110,6 @@ class SubmitRequest(Protocol):
         self, key: str, caller: Caller, request: Request, digest: bytes = b"", *, streams: bool = True
     ) -> SessionExchange | Repeat:
         """Start the request, as `Exchanges.submit_here` does."""
-        ...
 
 
 def within_spans(submit: SubmitRequest, spans: Spans) -> SubmitRequest:

@@ -43,11 +43,9 @@ class Ends(Protocol[E_contra]):
 
     def settle_now(self, exchange: E_contra, outcome: Outcome) -> bool:
         """End it without waiting; False, with nothing done: use `settle`."""
-        ...
 
     async def settle(self, exchange: E_contra, outcome: Outcome) -> None:
         """End it."""
-        ...
 
 
 async def run(runtime: Runtime, exchange: E, ends: Ends[E], answer: Awaitable[bytes] | None = None) -> None:

@@ -38,7 +38,6 @@ class NewTask(Protocol):
         self, work: Coroutine[Any, Any, None], /, *, name: str, context: Context | None = None
     ) -> asyncio.Task[None]:
         """Start it in a copy of the present context, or in this context."""
-        ...
 
 
 class Runtime:

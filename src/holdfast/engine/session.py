@@ -38,11 +38,9 @@ class ClientDuplex(Protocol):
     @property
     def is_gone(self) -> bool:
         """True if the other side no longer reads. The end of its own messages does not count."""
-        ...
 
     async def send(self, message: bytes) -> None:
         """Write a message; wait while the other side is behind."""
-        ...
 
 
 class OpenAsk:

@@ -91,19 +91,15 @@ class ExchangeWriter(Protocol):
     @property
     def is_unread(self) -> bool:
         """True if the client's connection does not take the messages that are written to it, for operators."""
-        ...
 
     async def ask(self, method: str, params: object, timeout: float | None, key: str | None) -> Any:
         """Ask the client and wait for its result."""
-        ...
 
     async def send(self, message: bytes) -> None:
         """Send a message that is not the last."""
-        ...
 
     def end_asks(self) -> None:
         """End the asks of an exchange whose handler is over: other tasks may still wait for them."""
-        ...
 
 
 class SessionWriter(Struct, eq=False):

@@ -98,23 +98,18 @@ class Operable(Protocol):
     @property
     def name(self) -> str:
         """The server's name."""
-        ...
 
     @property
     def version(self) -> str:
         """The server's version; empty if it is not known yet."""
-        ...
 
     @property
     def is_built(self) -> bool:
         """True if this process has built the engine."""
-        ...
 
     @property
     def engine(self) -> Engine:
         """The engine. It is built on first use."""
-        ...
 
     def operate(self, operated: Operated) -> None:
         """Log, count and show the calls of this server. Call it before anything uses the engine."""
-        ...

@@ -59,14 +59,12 @@ class Backend(Protocol):
         Raises:
             SessionGone: it is unknown or closed, and `absent` is GONE.
         """
-        ...
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
         """Keep a new session, as the contract says.
 
         The room is counted over all sessions, so this is no rule of one session.
         """
-        ...
 
     async def end(self, key: str, why: Why, ending: Ending | None = None) -> Closed | None:
         """Close a session in one step if the rule `why` gives a reason: apply `life.close`, then forget everything.
@@ -74,7 +72,6 @@ class Backend(Protocol):
         The streams that `life.close` returns can be read for a while. Without a reason, the changes of `why` are
         committed. None: the session was not closed, or was unknown.
         """
-        ...
 
     # Logs
 
@@ -85,7 +82,6 @@ class Backend(Protocol):
 
         Also of streams that an erased session left.
         """
-        ...
 
     # Indexes. They may lie elsewhere than the documents, and be a little behind.
 
@@ -94,26 +90,20 @@ class Backend(Protocol):
 
         Each of them is examined, and gets its next hint.
         """
-        ...
 
     async def listed(self, principal: str | None = None) -> list[str]:
         """Return the keys of all open sessions, or of one principal's."""
-        ...
 
     async def subscribers(self, uri: str) -> list[str]:
         """Return the sessions that have subscribed to a resource."""
-        ...
 
     async def oldest_finished(self) -> tuple[str, str] | None:
         """Return the oldest complete stream without a reader: the key of its session, and its name."""
-        ...
 
     # Totals over sessions
 
     def at(self) -> At:
         """Return the circumstances of a command that is sent now."""
-        ...
 
     async def spare_kept(self, key: str) -> int:
         """Return the kept bytes (`core/rules/state.py`) that the principal of a session may still add."""
-        ...

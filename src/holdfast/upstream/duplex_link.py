@@ -19,12 +19,10 @@ class ServerDuplex(Protocol):
     @property
     def exit_status(self) -> int | None:
         """The exit status of the process at the other end; None while it runs, or if there is no process."""
-        ...
 
     @property
     def last_words(self) -> str:
         """Details about the other end, for error messages."""
-        ...
 
     async def read(self) -> bytes:
         """Return the next message; b"" at the end.
@@ -32,7 +30,6 @@ class ServerDuplex(Protocol):
         Raises:
             LineTooLong: a message was over the limit and was skipped.
         """
-        ...
 
     async def write(self, message: bytes) -> None:
         """Write a message; wait while the other side does not read.
@@ -40,11 +37,9 @@ class ServerDuplex(Protocol):
         Raises:
             Broken: the other side has closed its input.
         """
-        ...
 
     async def aclose(self) -> None:
         """Close both directions, and stop the process at the other end."""
-        ...
 
 
 class DuplexLink:

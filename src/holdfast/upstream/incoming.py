@@ -39,7 +39,6 @@ class Answering(Protocol):
 
     async def answer(self, message: bytes) -> None:
         """Send the response to a request of the server."""
-        ...
 
 
 _Taken = tuple[Answering, Request, Sequence[OutgoingRequest], int]

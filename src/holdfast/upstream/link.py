@@ -101,7 +101,6 @@ class UpstreamLink(Protocol):
             NotSent: the server certainly did not execute the request.
             Broken: it is unknown whether the server executed it.
         """
-        ...
 
     async def notify(self, message: bytes) -> None:
         """Send a notification.
@@ -109,19 +108,15 @@ class UpstreamLink(Protocol):
         Raises:
             LinkError: the server did not receive it, or it is unknown whether it did.
         """
-        ...
 
     async def answer(self, message: bytes) -> None:
         """Send the response to a request of the server."""
-        ...
 
     async def settled(self) -> None:
         """Start to listen for messages that belong to no request. Called when the negotiation is over."""
-        ...
 
     async def aclose(self, *, goodbye: bool = True) -> None:
         """End the conversation. With `goodbye` a session is deleted at the server."""
-        ...
 
 
 class Receiver:

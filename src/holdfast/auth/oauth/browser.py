@@ -32,11 +32,9 @@ class Visit(Protocol):
     @property
     def redirect_uri(self) -> str:
         """The URL that the browser is redirected to at the end."""
-        ...
 
     async def go(self, url: str, begun: Begun) -> str:
         """Open a URL in the browser and return the URL that it was redirected to."""
-        ...
 
 
 class Browser(Protocol):
@@ -44,7 +42,6 @@ class Browser(Protocol):
 
     def visit(self, preferred: str) -> AbstractAsyncContextManager[Visit]:
         """Prepare an authorization. `preferred` is the redirect URI of an earlier one, to be used again if possible."""
-        ...
 
 
 class BrowserFunction:

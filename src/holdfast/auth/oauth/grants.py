@@ -64,7 +64,6 @@ class Grant(Protocol):
             AuthorizationFailed: the grant was refused.
             NotSent: a server cannot be reached now.
         """
-        ...
 
 
 class AuthorizationCode:

@@ -49,11 +49,9 @@ class TokenStorage(Protocol):
 
     async def load(self, server: str, issuer: str | None = None) -> Credentials | None:
         """Return the credentials for a server and an issuer; without an issuer, those that were saved last."""
-        ...
 
     async def save(self, server: str, kept: Credentials) -> None:
         """Store credentials; they replace those of the same server and issuer."""
-        ...
 
 
 def turn_of(storage: TokenStorage) -> AbstractAsyncContextManager[None]:

@@ -58,27 +58,21 @@ class FleetSource(Protocol):
 
     async def state(self, page: str, after: int) -> FleetState:
         """Return the present state, with one page of sessions and the events after a number."""
-        ...
 
     async def session(self, name: str) -> tuple[ShownSession | None, list[Happened]]:
         """Return a session and its last events."""
-        ...
 
     async def find(self, correlation: str) -> list[Happened]:
         """Return the events of a correlation id."""
-        ...
 
     async def close_session(self, name: str) -> bool:
         """Close a session; False: there is no session of this name."""
-        ...
 
     async def cancel_call(self, name: str) -> bool:
         """Cancel a call; False: there is no call of this name."""
-        ...
 
     async def metrics(self) -> list[Sample]:
         """Return the metrics of this process; in a parent, the sum of its workers."""
-        ...
 
 
 class _Asked(Struct, frozen=True):

@@ -53,11 +53,9 @@ class Exporter(Protocol):
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000) -> Any:
         """Send the metrics; it blocks, and logs its own failures."""
-        ...
 
     def shutdown(self, timeout_millis: float = 30_000) -> None:
         """Close the connection."""
-        ...
 
 
 class Metrics(Protocol):
@@ -65,7 +63,6 @@ class Metrics(Protocol):
 
     async def metrics(self) -> list[Sample]:
         """Return the metrics of this process."""
-        ...
 
 
 class Pusher:

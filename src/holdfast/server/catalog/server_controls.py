@@ -17,7 +17,6 @@ class HasSessionKey(Protocol):
     @property
     def key(self) -> str:
         """The session's key in the store. Raises NoSession if the client has no session."""
-        ...
 
 
 class ServerControls(Host):

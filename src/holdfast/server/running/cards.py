@@ -56,7 +56,6 @@ class Published(Protocol):
     @property
     def back(self) -> Back:
         """The back, which knows name and version."""
-        ...
 
 
 def card_routes(server: Published, settings: HttpSettings) -> list[Route]:

@@ -18,7 +18,6 @@ class AskPart(Protocol):
         Raises:
             SessionGone: the session is unknown or closed.
         """
-        ...
 
     async def answer(
         self, key: str, principal: str, ask: str, digest: bytes, payload: bytes
@@ -30,12 +29,9 @@ class AskPart(Protocol):
         client that did not receive our 202 may send its answer again. An ask that was forgotten without an answer is
         UNKNOWN.
         """
-        ...
 
     async def take_answer(self, key: str, ask: str) -> bytes | None:
         """Return the answer of an ask, which stays; empty while the ask waits; None if it is unknown or forgotten."""
-        ...
 
     async def withdraw(self, key: str, ask: str) -> None:
         """Forget an ask; its caller has taken the answer, or waits no longer. An unknown ask is ignored."""
-        ...

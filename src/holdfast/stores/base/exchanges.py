@@ -35,19 +35,15 @@ class AtOnce(Protocol):
 
     def open_now(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
         """Has the effect of `open`."""
-        ...
 
     def charge_to(self, key: str, account: Account) -> None:
         """Charge the streams and kept answers of a session to an account: they are in the memory of this process."""
-        ...
 
     def claim_now(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         """Has the effect of `claim`."""
-        ...
 
     def settle_now(self, key: str, stream: str, fence: int) -> None:
         """Has the effect of `settle` without a terminal message."""
-        ...
 
 
 class ExchangePart(Protocol):
@@ -73,7 +69,6 @@ class ExchangePart(Protocol):
             StoreUnavailable: also if this incarnation of the replica was declared dead, as `attach` does:
                 no other replica would search for work that it begins now.
         """
-        ...
 
     async def give_back(self, key: str, stream: str, fence: int = 0) -> None:
         """Record that a request does not start, because no connection waits for its answer.
@@ -82,7 +77,6 @@ class ExchangePart(Protocol):
         the caller has not claimed it: if another replica has, only the next claim of this stream there ends it.
         Nothing happens if the session is unknown or closed, or if the exchange has ended or has another fence.
         """
-        ...
 
     async def settle(
         self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
@@ -101,7 +95,6 @@ class ExchangePart(Protocol):
             StreamClosed: it has ended in another way, which stands.
             SessionGone: the session is unknown or closed.
         """
-        ...
 
     async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
         """Keep the answer of a settled exchange for a repeat, because the write to the client failed afterwards.
@@ -110,7 +103,6 @@ class ExchangePart(Protocol):
         or closed, if the id is in use again, if a reader has received the whole stream, or if the stream is forgotten:
         the client has the answer, or may use the id for another request.
         """
-        ...
 
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
         """Send CANCEL for the exchange in flight under this id.
@@ -118,7 +110,6 @@ class ExchangePart(Protocol):
         Nothing happens if the session is unknown, closed or another principal's, or if no exchange or more than one
         has this id.
         """
-        ...
 
     async def turn(self, key: str, stream: str, fence: int) -> bool:
         """Return True if a call may start: no call of its session with a smaller fence is in flight or holds its turn.
@@ -127,7 +118,6 @@ class ExchangePart(Protocol):
             Fenced, StreamClosed: the call has ended.
             SessionGone: the session is unknown or closed.
         """
-        ...
 
     async def hold_turn(self, key: str, stream: str, fence: int) -> None:
         """Keep the turn of a call beyond its end, until `pass_turn`, or until this replica is declared dead.
@@ -135,8 +125,6 @@ class ExchangePart(Protocol):
         Raises:
             Fenced, StreamClosed, SessionGone: as `turn`.
         """
-        ...
 
     async def pass_turn(self, key: str, stream: str, fence: int) -> None:
         """End a turn that was held under this fence, and send TURN for the call that may start now. Never raises."""
-        ...

@@ -41,12 +41,9 @@ class OverviewPart(Protocol):
 
         The engine also uses it to see whether a session is open. Nothing of it reaches a client.
         """
-        ...
 
     async def sessions_after(self, after: str, *, limit: int) -> Listing:
         """Return the sessions whose keys follow `after`, at most `limit` of them. Empty: from the first one."""
-        ...
 
     async def totals(self) -> Totals:
         """Return the numbers of open and detached sessions, and their bytes. A shared store may be a little behind."""
-        ...

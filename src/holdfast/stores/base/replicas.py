@@ -57,11 +57,9 @@ class LeaseHandle(Protocol):
 
     async def renew(self, seconds: float) -> int:
         """As `ReplicaPart.renew`."""
-        ...
 
     async def aclose(self) -> None:
         """Release the handle."""
-        ...
 
 
 class ReplicaPart(Protocol):
@@ -77,7 +75,6 @@ class ReplicaPart(Protocol):
 
         So the lease does not end because this loop is busy.
         """
-        ...
 
     # Leases
 
@@ -91,18 +88,15 @@ class ReplicaPart(Protocol):
         reaped. A replica that shares its store must renew before its first claim, and at least three times in each
         lease.
         """
-        ...
 
     async def release(self) -> None:
         """Give the lease back, after everything has stopped.
 
         Work that this incarnation still owns is orphaned at once.
         """
-        ...
 
     async def replicas(self) -> dict[str, float]:
         """Return the replicas whose lease runs, each with the seconds until its lease ends."""
-        ...
 
     # The work of dead replicas
 
@@ -119,7 +113,6 @@ class ReplicaPart(Protocol):
         grace begins. It also finds exchanges that a failover of the store has brought back although they had ended
         here. May return only some; call it again.
         """
-        ...
 
     async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
         """End an orphan in place of its owner: terminal message last, stream complete, answer kept for a repeat.
@@ -127,17 +120,14 @@ class ReplicaPart(Protocol):
         True for exactly one of all callers, and only while the exchange is still that owner's and in flight. Later
         writes of the owner raise Fenced.
         """
-        ...
 
     # Readers at other replicas
 
     async def probe(self, key: str, stream: str) -> Probed | None:
         """Return where an exchange is read, and send PROBE there if it is another replica. None if it is unknown."""
-        ...
 
     async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
         """Answer a probe: the reader of the stream is alive, or was silent for so long that another takes its place."""
-        ...
 
     # Homes
 
@@ -147,11 +137,9 @@ class ReplicaPart(Protocol):
         Returns the record as it is now: its home is this replica, or another one that was faster. None if the session
         is unknown or closed. With this replica as `expected` nothing changes: the caller learns the home.
         """
-        ...
 
     async def subscriptions(self, key: str) -> list[str]:
         """Return the resources that a session subscribed to, for its new home. Empty if it is unknown or closed."""
-        ...
 
     # Between replicas
 
@@ -161,25 +149,21 @@ class ReplicaPart(Protocol):
         False if that replica's lease has ended, or its inbox is full. It is dropped if it is not taken within so many
         seconds. A reply is put into the sender's inbox in the same way.
         """
-        ...
 
     async def inbox(self) -> list[Forwarded]:
         """Return the requests forwarded to this replica. Each is returned until it is removed."""
-        ...
 
     async def remove_forwarded(self, name: str, *, replica: str = "") -> bool:
         """Remove a request from the inbox, once it is claimed or refused. True if it was there.
 
         With a `replica`, the sender takes the request back from the inbox of that replica.
         """
-        ...
 
     async def announce(self, name: str, event: bytes) -> None:
         """Send an event to every replica, this one included, and NEWS.
 
         `name` identifies it: a repeat is the same event.
         """
-        ...
 
     async def announced(self, after: str) -> Announced:
         """Return the announcements after a cursor, oldest first, and the cursor to continue from.
@@ -188,14 +172,12 @@ class ReplicaPart(Protocol):
         number: they say that something has changed, and a replica that has `missed` some must assume that everything
         has.
         """
-        ...
 
     async def secret(self, name: str, candidate: bytes, *, seconds: float) -> bytes:
         """Return the secret of this name: the first candidate that any replica offered, the same for all.
 
         It is kept for `seconds` after its last use, and forgotten by a later sweep.
         """
-        ...
 
     async def post_notice(self, notice: bytes, *, seconds: float) -> list[bytes]:
         """Put a notice where the other replicas read it, in place of this replica's last one; return theirs.
@@ -203,17 +185,14 @@ class ReplicaPart(Protocol):
         A notice is kept for so many seconds. An empty one writes nothing. Replicas call this once a second to compare
         their counts, in one round trip.
         """
-        ...
 
     # Closings
 
     async def closing_reported(self, closed: Closed) -> None:
         """Note that the listeners were called for a closing."""
-        ...
 
     async def unreported_closings(self) -> list[Closed]:
         """Return closings that were returned to a caller which has not reported them for a while.
 
         So listeners are called for every closing at least once, if any replica lives; `event` identifies a repeat.
         """
-        ...

@@ -19,11 +19,9 @@ class RequiredPart(SessionPart, ExchangePart, StreamPart, AskPart, OverviewPart,
         The first call of a process that serves: a store that was made before a fork takes its own
         replica name here, unless it was given one.
         """
-        ...
 
     async def aclose(self) -> None:
         """Release everything: threads, connections, and the data that only this process has."""
-        ...
 
     async def prove(self) -> None:
         """Write a value without meaning, in the same way as new work, and check that this replica may begin work.
@@ -32,4 +30,3 @@ class RequiredPart(SessionPart, ExchangePart, StreamPart, AskPart, OverviewPart,
             StoreUnavailable: new work cannot be written now, or the lease of this replica has ended (`renew`). A store
                 object that never had a lease is not checked for one.
         """
-        ...

@@ -35,15 +35,12 @@ class SessionPart(Protocol):
         for the longest time is chosen. A session of another principal is never evicted. If the key is open already,
         nothing changes and an empty list is returned.
         """
-        ...
 
     async def find(self, key: str, principal: str) -> Found | None:
         """Return the session and record a sign of its client. None if it is unknown, closed or another principal's."""
-        ...
 
     async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
         """Set the fields of the record that are not None. An unknown or closed session is ignored."""
-        ...
 
     async def close(self, key: str, reason: SessionInput, ending: Ending | None = None) -> Closed | None:
         """Close a session and forget everything of it; send CLOSED, also to its home. None if it is unknown or closed.
@@ -54,18 +51,15 @@ class SessionPart(Protocol):
         streams together have at most one part in LINGER_SHARE of `Limits.streams_bytes`; the oldest are deleted first.
         A session opened later under the same key cannot `attach` to them.
         """
-        ...
 
     async def sweep(self) -> list[Closed]:
         """Close the sessions that are due and forget everything else whose time is over.
 
         Each closed session is returned by one call only, even if several callers sweep at once.
         """
-        ...
 
     async def sessions(self, principal: str | None = None) -> list[str]:
         """Return the keys of all open sessions, or of the open sessions of one principal."""
-        ...
 
     async def subscribe(self, key: str, uri: str) -> bool:
         """Subscribe the session to the updates of a resource. A second call changes nothing and returns True.
@@ -73,12 +67,9 @@ class SessionPart(Protocol):
         False if the session is unknown or closed, or at a limit: `Limits.subscriptions`,
         `Limits.subscription_bytes` in UTF-8, or its principal's total (`holdfast.core.rules.state`).
         """
-        ...
 
     async def unsubscribe(self, key: str, uri: str) -> None:
         """End a subscription. An unknown one is ignored."""
-        ...
 
     async def subscribers(self, uri: str) -> list[str]:
         """Return the keys of the open sessions that want updates of a resource."""
-        ...

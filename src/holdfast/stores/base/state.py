@@ -21,14 +21,12 @@ class StatePart(Protocol):
         `holdfast.core.rules.areas.own_area` is the principal's own state; its limits are separate from those of
         handles.
         """
-        ...
 
     async def find_area(self, area: str, principal: str) -> bool:
         """Return True if this principal has such an area; its time starts again.
 
         False if it is unknown, expired or another principal's. The three cannot be distinguished.
         """
-        ...
 
     async def get_state(self, area: str, field: str) -> Cell | None:
         """Return a field; None if it is absent.
@@ -36,7 +34,6 @@ class StatePart(Protocol):
         Raises:
             SessionGone: the session is unknown or closed, or the area forgotten.
         """
-        ...
 
     async def set_state(
         self, area: str, field: str, value: bytes | None, *, op: str, version: int | None = None
@@ -51,7 +48,6 @@ class StatePart(Protocol):
                 was changed.
             SessionGone: as `get_state`.
         """
-        ...
 
     async def add_state(self, area: str, field: str, by: int, *, op: str) -> int:
         """Add to a counter (absent counts as 0) and return its new value. `op` as in `set_state`.
@@ -60,7 +56,6 @@ class StatePart(Protocol):
             StateError: the field does not hold an integer, or the limit of state is reached; nothing was changed.
             SessionGone: as `get_state`.
         """
-        ...
 
 
 class NoState:

@@ -39,7 +39,6 @@ class StreamPart(Protocol):
         Raises:
             Fenced, StreamClosed, SessionGone: as `settle`.
         """
-        ...
 
     async def append(self, key: str, stream: str, fence: int, events: NewEvents) -> Position:
         """Add one or more events, in this order, and send STREAM once. Returns the position of the last one.
@@ -56,7 +55,6 @@ class StreamPart(Protocol):
             StreamClosed: the exchange has ended, or its stream was never opened. Nothing was written.
             SessionGone: the session is unknown or closed.
         """
-        ...
 
     async def read(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
@@ -68,7 +66,6 @@ class StreamPart(Protocol):
         `finished`
         says that the stream is complete and the page reaches its end.
         """
-        ...
 
     async def attach(
         self,
@@ -93,7 +90,6 @@ class StreamPart(Protocol):
         has no stream yet. UNRESUMABLE if the session has no such stream or position. WITHDRAWN if its claim was given
         back. BUSY if another reader has the place (only with `since`).
         """
-        ...
 
     async def detach(
         self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
@@ -107,4 +103,3 @@ class StreamPart(Protocol):
         If the session or the stream is unknown, or the stream has no reader or one of another generation, nothing
         changes and False is returned.
         """
-        ...

@@ -33,11 +33,9 @@ class TaskPart(Protocol):
         Raises:
             StoreUnavailable: also if this incarnation was declared dead.
         """
-        ...
 
     async def get_task(self, key: str, principal: str) -> Cell | None:
         """Return a task. None if it is unknown, expired or another principal's; they cannot be distinguished."""
-        ...
 
     async def set_task(
         self, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
@@ -51,7 +49,6 @@ class TaskPart(Protocol):
         Raises:
             StateError: over a limit of bytes; nothing was changed.
         """
-        ...
 
     async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:
         """Return tasks that have not ended and whose owner is dead, for any replica to end.
@@ -63,7 +60,6 @@ class TaskPart(Protocol):
         An owner is dead once `orphans` has declared it dead, or it gave its lease back. May return only some; call it
         again. Of all replicas that end one with `set_task` and its version, one succeeds.
         """
-        ...
 
 
 class NoTasks:

@@ -60,19 +60,15 @@ class RedisLink(Protocol):
             StoreUnavailable: it was not executed; Redis refuses it now.
             Poisoned: a record cannot be read.
         """
-        ...
 
     async def subscriber(self) -> Redis:
         """Return a client that can subscribe to channels."""
-        ...
 
     async def policy(self) -> str:
         """Return the setting of Redis for the case that its memory is full."""
-        ...
 
     async def aclose(self) -> None:
         """Close all connections."""
-        ...
 
 
 class Single:

@@ -71,14 +71,12 @@ class Shelf(Protocol):
 
     async def stored(self, key: str, known: bytes = b"") -> Stored | None:
         """Return a session. If its numbers are the `known` ones, the fields need not be read. None if there is none."""
-        ...
 
     async def create(self, record: SessionRecord, numbers: bytes, fields: Mapping[str, bytes]) -> bool:
         """Keep a new session, for which there is a place.
 
         False, and nothing changes, if there is one under this key.
         """
-        ...
 
     async def commit(self, key: str, commit: Commit) -> Reply:
         """Apply a commit.
@@ -95,7 +93,6 @@ class Shelf(Protocol):
         To apply is: store the numbers, the fields, the events, and `o:<writer>`, which becomes `commit.number`; send
         the wake-ups.
         """
-        ...
 
     async def remove(self, key: str, erasure: Erasure) -> bool:
         """End a session: delete all fields, logs and state, keep the streams that are left, send the wake-ups.
@@ -104,19 +101,15 @@ class Shelf(Protocol):
         known one. If this
         very closing was done before: True.
         """
-        ...
 
     async def tell(self, key: str, told: Sequence[tuple[WakeUp, str, str]]) -> None:
         """Send wake-ups without a commit, as `Commit.told`."""
-        ...
 
     async def piece(self, key: str, stream: str, seq: int, max_events: int, max_bytes: int) -> Piece | None:
         """Return the tag of the event with the number `seq`, and the events after it.
 
         None if there is no such stream.
         """
-        ...
 
     async def sizes(self, key: str, stream: str) -> Sequence[tuple[int, int, int]]:
         """Return number, tag and size of each event of a stream, oldest first."""
-        ...

@@ -27,11 +27,9 @@ class RouteApplication(Protocol):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. The principal is in the scope if the route demands one."""
-        ...
 
     def demand(self, method: str) -> frozenset[str] | None:
         """Return the scopes that a request of this method needs; None if it needs no principal."""
-        ...
 
 
 class CustomRoutes:

@@ -56,19 +56,15 @@ class ParserSink(Protocol):
 
     def head_began(self) -> None:
         """Report the first byte of a request behind another one."""
-        ...
 
     def request_came(self, request: RawRequest, parsed: Parsed, *, expects: bool) -> None:
         """Report a complete head; `expects`: the client waits for "100 Continue"."""
-        ...
 
     def part_came(self, part: bytes) -> None:
         """Report a part of the body."""
-        ...
 
     def request_ended(self) -> None:
         """Report the end of the body."""
-        ...
 
 
 class RequestParser:

@@ -87,7 +87,6 @@ class Channel(Protocol):
 
     def take_body(self) -> bytes | None:
         """Return the whole body if it has arrived; None: use `read`."""
-        ...
 
     async def read(self) -> tuple[bytes, bool]:
         """Return the next part of the body, and whether more follows.
@@ -95,74 +94,57 @@ class Channel(Protocol):
         Raises:
             Gone: the client has disconnected.
         """
-        ...
 
     def answer_ok(self, body: bytes, *, is_event: bool) -> bool:
         """Write a JSON body or one event with status 200, as `answer` does."""
-        ...
 
     def answer(self, status: int, headers: RawHeaders, body: bytes) -> bool:
         """Write a whole answer at once; False, with nothing written, if it cannot be done this way: use `send`.
 
         The headers must contain the length of the body, and come from this package: they are not checked.
         """
-        ...
 
     async def send(self, status: int, headers: RawHeaders, body: bytes) -> None:
         """Send a whole answer."""
-        ...
 
     async def start(self, status: int, headers: RawHeaders) -> None:
         """Begin a response whose body follows in parts."""
-        ...
 
     async def write(self, part: bytes) -> None:
         """Send a part of the body."""
-        ...
 
     def write_now(self, part: bytes) -> bool:
         """Send a part of the body if it need not wait; False, with nothing written: use `write`."""
-        ...
 
     async def end(self) -> None:
         """Complete the body, after the client has taken most of it."""
-        ...
 
     def is_flowing(self) -> bool:
         """True if the next part is written without waiting."""
-        ...
 
     def watch(self, on_gone: Callable[[], None]) -> None:
         """Call `on_gone` if the client disconnects before the response is complete."""
-        ...
 
     def close(self) -> None:
         """Stop watching: the request has been served."""
-        ...
 
     def is_closing(self) -> bool:
         """True if the connection is known to be gone."""
-        ...
 
     def may_be_gone(self) -> bool:
         """True if the client is gone, or may be: it has closed its side. An answer is then kept for a repeat."""
-        ...
 
     def abort(self) -> None:
         """Close the connection and drop its buffered bytes, where the server allows it."""
-        ...
 
     def is_taken(self) -> bool | None:
         """True if the other side has acknowledged all written bytes; None: it cannot be known."""
-        ...
 
     def taken(self) -> int | None:
         """Return a number that grows while the client takes bytes.
 
         None: no write has to wait, or it cannot be known.
         """
-        ...
 
     def asgi(self) -> tuple[Scope, Receive, Send]:
         """Return the request in the form of ASGI, for an author's route."""
-        ...

@@ -55,19 +55,15 @@ class Refusals(Protocol):
 
     def refusal(self, error: HoldfastError, head: Head) -> Answer:
         """Return the answer to a request that ended with this error."""
-        ...
 
     def reported(self, answer: Answer, response: "WaitingResponse") -> Answer:
         """Report a refusal; return it, or the refusal that is sent instead."""
-        ...
 
     def address(self, request: RawRequest) -> str:
         """Return the address of the client, as limits count it."""
-        ...
 
     def account(self, request: RawRequest, principal: Principal | None) -> Account:
         """Return the account that the messages of a request are charged to."""
-        ...
 
 
 Opening = Callable[[Batch], bytes]
