@@ -9,6 +9,9 @@ PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder
 CHECKED := src tests examples bench tools check
 PATHS = $(wildcard $(CHECKED))
 
+# REPORTS=FOLDER keeps the seconds of each test there, for tools.seconds.
+REPORT = $(if $(REPORTS),--junitxml=$(REPORTS)/$@.xml)
+
 # Hundreds of processes are started from the checkout, and each would compile it again.
 unexport PYTHONDONTWRITEBYTECODE
 # What computes goes behind what waits: both cores stay busy, and who measures time is not starved.
@@ -34,13 +37,13 @@ check: venv  ## Lint, types and all tests, with what is already installed
 	$(SIDE_BY_SIDE) '$(MAKE) -s others'
 
 simulation: venv  ## Try 250 seeds of each simulated scenario
-	$(PYTEST) -n 2 --no-header --timeout 600 tests/simulation
+	$(PYTEST) -n 2 --no-header --timeout 600 $(REPORT) tests/simulation
 
 simulation-full: venv  ## Try 2,000 seeds of each simulated scenario (SIMULATION_FIRST_SEED=0)
 	SIMULATION_SEEDS=2000 $(MAKE) -s simulation
 
 others: venv  ## Run all other tests
-	$(PYTEST) $(PARALLEL) --ignore tests/simulation tests
+	$(PYTEST) $(PARALLEL) $(REPORT) --ignore tests/simulation tests
 
 lint: venv  ## Check format and lint
 	$(BIN)/ruff format --check $(PATHS)

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tools.seconds import with_seconds
+from tools.seconds import measured, with_seconds
 
 TESTS: Final = Path(__file__).parent
 ENDS: Final = {"aclose", "close", "stop"}
@@ -148,3 +148,14 @@ def test_the_seconds_of_a_folder_are_written_into_its_row() -> None:
     assert with_seconds(page, {"tests/unit": [0.25, 1.5], "tests/gone": [1.0]}) == (
         "| folder |\n| `tests/unit` | mirrors `src` | 2 | 2 |\n| `tests/http` | sockets | 3 | 7 |\n"
     )
+
+
+def test_the_seconds_of_several_reports_are_those_of_their_folders(tmp_path: Path) -> None:
+    cases = (
+        'classname="tests.unit.cli.test_words" time="0.5"',
+        'classname="tests.simulation.test_runs.TestAll" time="2"',
+    )
+    for name in ("others", "simulation"):
+        inside = "".join(f'<testcase {case} name="x" />' for case in cases)
+        (tmp_path / f"{name}.xml").write_text(f"<testsuites><testsuite>{inside}</testsuite></testsuites>")
+    assert measured(sorted(tmp_path.iterdir())) == {"tests/unit": [0.5, 0.5], "tests/simulation": [2.0, 2.0]}

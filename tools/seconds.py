@@ -1,7 +1,7 @@
-"""How long the tests of each folder take: the last column of the table of folders in CONTRIBUTING.md.
+"""How many tests each folder has, and how long they take: the last columns of the table of folders in CONTRIBUTING.md.
 
-    PYTEST_ADDOPTS=--junitxml=build/junit.xml make others
-    python -m tools.seconds build/junit.xml
+    REPORTS=$PWD/build/reports .ci/run
+    python -m tools.seconds build/reports/*.xml
 
 Seconds are of all tests of a folder one after another: a run with several processes ends earlier.
 """
@@ -9,7 +9,7 @@ Seconds are of all tests of a folder one after another: a run with several proce
 import argparse
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
@@ -18,11 +18,12 @@ PAGE: Final = Path(__file__).parents[1] / "CONTRIBUTING.md"
 _ROW: Final = re.compile(r"\| `(tests/\w+)` \| ([^|]+?) \|.*")
 
 
-def measured(report: Path) -> dict[str, list[float]]:
-    """Return the seconds of the tests of each folder, of a report in the form of JUnit."""
+def measured(reports: Iterable[Path]) -> dict[str, list[float]]:
+    """Return the seconds of the tests of each folder, of reports in the form of JUnit."""
     seconds: defaultdict[str, list[float]] = defaultdict(list)
-    for case in ET.parse(report).iter("testcase"):  # noqa: S314 - pytest has written it
-        seconds["/".join(case.get("classname", "").split(".")[:2])].append(float(case.get("time", 0)))
+    for report in reports:
+        for case in ET.parse(report).iter("testcase"):  # noqa: S314 - pytest has written it
+            seconds["/".join(case.get("classname", "").split(".")[:2])].append(float(case.get("time", 0)))
     return seconds
 
 
@@ -39,12 +40,12 @@ def with_seconds(page: str, seconds: Mapping[str, Collection[float]]) -> str:
 
 
 def main() -> None:
-    """Write the figures of a report into the table."""
+    """Write the figures of reports into the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("report", type=Path)
-    PAGE.write_text(with_seconds(PAGE.read_text(), measured(parser.parse_args().report)))
+    parser.add_argument("reports", type=Path, nargs="+")
+    PAGE.write_text(with_seconds(PAGE.read_text(), measured(parser.parse_args().reports)))
 
 
 if __name__ == "__main__":
