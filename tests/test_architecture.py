@@ -281,7 +281,7 @@ def pure_predicates(source: Source) -> Iterator[str]:
 
 
 def acting_names(source: Source) -> Iterator[str]:
-    """A private function that returns nothing acts, so its name is a verb. A callback has the name of what has happened."""
+    """A private function that returns nothing acts, so its name is a verb. A callback is named for its event."""
     names = [node for node in ast.walk(source.tree) if isinstance(node, ast.Name | ast.Attribute)]
     calls = {id(node.func) for node in ast.walk(source.tree) if isinstance(node, ast.Call)}
     called = {_last_name(node) for node in names if id(node) in calls}

@@ -16,8 +16,8 @@ import pytest
 from rich.console import Console
 
 from holdfast.checking.lane import Lane
-from holdfast.checking.outcome import SeenEvent, SeenResponse
 from holdfast.checking.peer import Peer
+from holdfast.checking.seen_response import SeenEvent, SeenResponse
 from holdfast.cli.demo.acts import (
     ACTS,
     AWAY_SECONDS,

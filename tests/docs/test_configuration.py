@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.config.decoding import decoded
+from holdfast.cli.config.file_values import decoded
 from holdfast.cli.config.mcp_json import McpJsonServer
 from holdfast.cli.config.sources import planned
 from holdfast.cli.options import Options

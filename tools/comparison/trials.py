@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 from holdfast import Client
 from holdfast.checking.ground import NotApplicable, ProbeFailed
 from holdfast.checking.lane import Lane, Question, initialize
-from holdfast.checking.outcome import SeenResponse
 from holdfast.checking.peer import Peer
+from holdfast.checking.seen_response import SeenResponse
 from holdfast.errors import HoldfastError
 from holdfast.wire.sse import EventParser
 

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.checking.outcome import SeenResponse, Until
 from holdfast.checking.peer import GET_HEADERS, POST_HEADERS, Peer, TooManyRequests
+from holdfast.checking.seen_response import SeenResponse, Until
 from holdfast.protocol.mirrored_headers import encode_value
 from holdfast.protocol.sessionless import CAPABILITIES_KEY, CLIENT_KEY, NAMED, VERSION, VERSION_KEY
 from holdfast.transports.http import HttpAnswer

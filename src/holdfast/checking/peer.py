@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.checking.outcome import EVENT_STREAM, SeenEvent, SeenResponse, Until
+from holdfast.checking.seen_response import EVENT_STREAM, SeenEvent, SeenResponse, Until
 from holdfast.errors import Broken, HoldfastError, WireError
 from holdfast.transports.http import HttpAnswer, HttpClientOptions, HttpTransport
 from holdfast.wire.sse import EventParser

@@ -11,8 +11,8 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from holdfast.checking.lane import Lane, Question, discover, initialize
-from holdfast.checking.outcome import NO_ANSWER, SHOWN, SeenResponse
 from holdfast.checking.peer import Peer
+from holdfast.checking.seen_response import NO_ANSWER, SHOWN, SeenResponse
 from holdfast.errors import ConfigError, NotSent
 from holdfast.protocol.mirrored_headers import encode_value, mirrored_parameters, values_of
 from holdfast.protocol.sessionless import SERVER_KEY

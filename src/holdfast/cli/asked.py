@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.cli.collecting import laid_over, tables
 from holdfast.cli.config.plan import Plan, with_checks
 from holdfast.cli.config.sources import planned
+from holdfast.cli.option_values import laid_over, tables
 from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.rows import entries

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 from msgspec import Struct
 
-from holdfast.cli.collecting import readable
+from holdfast.cli.option_values import readable
 from holdfast.cli.rows import entries
 
 _PANELS: Final = {

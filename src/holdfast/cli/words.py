@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any, Final, Literal, get_args, get_origin
 
 from holdfast.cli.asked import ServeCommand
-from holdfast.cli.collecting import collected, readable
+from holdfast.cli.option_values import collected, readable
 from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.rows import OptionEntry, entries

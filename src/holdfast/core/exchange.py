@@ -3,7 +3,7 @@
 The fate of its answer is another one (`fate.py`).
 
 An exchange is one request of a client while it is answered. The engine reports each event as an input, and the
-table returns the next state and the actions. `Exchanges.settle` and `SessionlessCalls._settle` carry out the actions
+table returns the next state and the actions. `Exchanges.settle` and `SessionlessCalls.settle` carry out the actions
 that end an exchange. START and WAIT have no action: the engine that reports START starts the handler, and the engine
 that reports WAIT has queued the exchange. No other module decides the next state of an exchange.
 

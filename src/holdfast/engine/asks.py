@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.core.admission import Admission
-from holdfast.core.tables import EMPTY
+from holdfast.core.empty_table import EMPTY
 from holdfast.engine.outages import retried
 from holdfast.engine.session import OpenAsk, Session
 from holdfast.errors import (

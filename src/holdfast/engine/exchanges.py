@@ -46,9 +46,9 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from holdfast.core.admission import Admission
+from holdfast.core.empty_table import EMPTY
 from holdfast.core.exchange import Action, Actions, ExchangeInput, ExchangeState, step
 from holdfast.core.fate import Fate, FateInput
-from holdfast.core.tables import EMPTY
 from holdfast.engine.asks import cancellation
 from holdfast.engine.caller import Caller
 from holdfast.engine.claims import Claims, Repeat

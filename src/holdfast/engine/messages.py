@@ -6,7 +6,7 @@
     retry                 received a retry (2026-07-28)      has the parked call      Began, Late
     notify                received a client's notification   is the session's home    none
     leaving               stops                              lives (every one)        true: it stays
-    live, session, …      shows the state to an operator     lives (every one)        `ops/process.py`
+    live, session, …      shows the state to an operator     lives (every one)        `ops/served_process.py`
     state, metrics, …     is the parent of workers           is a worker              `ops/admin/lines.py`
 
 **The message** has a kind, a name, a body, and the process that waits for its reply. A reply is a message too: its kind

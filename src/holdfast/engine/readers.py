@@ -47,9 +47,9 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from holdfast.core.empty_table import EMPTY
 from holdfast.core.fate import FateAction, FateInput
 from holdfast.core.stream import Position
-from holdfast.core.tables import EMPTY
 from holdfast.engine.exchange import SessionExchange
 from holdfast.engine.outages import RETRY_SECONDS
 from holdfast.engine.outcome import ANSWER_DROPPED

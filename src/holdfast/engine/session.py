@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from holdfast.config import Limits, Settings
 from holdfast.core.admission import Gate
+from holdfast.core.empty_table import EMPTY
 from holdfast.core.ledger import Charge
 from holdfast.core.stream import Position
-from holdfast.core.tables import EMPTY
 from holdfast.engine.author_errors import ends_the_task
 from holdfast.engine.pace import Pace
 from holdfast.engine.wake import Wake

@@ -21,8 +21,8 @@ from contextvars import copy_context
 from typing import Any, Final
 
 from holdfast.core.admission import Admission
+from holdfast.core.empty_table import EMPTY
 from holdfast.core.exchange import ExchangeInput
-from holdfast.core.tables import EMPTY
 from holdfast.engine.exchange import QueuedStart, SessionExchange
 from holdfast.engine.outages import retried
 from holdfast.engine.outcome import Outcome

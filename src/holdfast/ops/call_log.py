@@ -1,8 +1,8 @@
 """Watches the calls of one server: one log line for each call, the figures, and which calls run now.
 
 A watch is between the engine and its back, so that a server without one pays nothing. It sees each request whose
-handler runs. A request that is refused before that is an event of the audit log, and `process.py` shows a call that
-waits for its slot.
+handler runs. A request that is refused before that is an event of the audit log, and `served_process.py` shows a call
+that waits for its slot.
 
 At most 100 lines a second are written for calls that succeed, and 1,000 in ten seconds for calls that do not: an
 operator sees the failures also while the successes are left out. A line says how many were left out before it.

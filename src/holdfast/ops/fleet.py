@@ -1,7 +1,7 @@
 """The state of all replicas, for operators: this process asks each living replica of its stores and merges the answers.
 
     an operator ──▶ this process ──┬──▶ the store: sessions page by page, totals, leases
-                                   ├──▶ its own live work (`process.py`)
+                                   ├──▶ its own live work (`served_process.py`)
                                    └──▶ a question to each other living replica, by the store (`engine/messages.py`)
 
 A replica has two seconds to answer. A replica that does not is shown as silent, with the remaining time of its lease,
@@ -35,16 +35,6 @@ from holdfast.engine.messages import FAILED
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.ops.history import Point
 from holdfast.ops.metrics.samples import Sample
-from holdfast.ops.process import (
-    MOST_CALLS,
-    MOST_EVENTS,
-    FleetQuestion,
-    Live,
-    Part,
-    Said,
-    ServedProcess,
-    recent_view,
-)
 from holdfast.ops.recent import Recent
 from holdfast.ops.ring import Happened, Ring
 from holdfast.ops.schema import (
@@ -56,6 +46,16 @@ from holdfast.ops.schema import (
     ServerView,
     ShownSession,
     ToolView,
+)
+from holdfast.ops.served_process import (
+    MOST_CALLS,
+    MOST_EVENTS,
+    FleetQuestion,
+    Live,
+    Part,
+    Said,
+    ServedProcess,
+    recent_view,
 )
 from holdfast.ops.session_pages import PATIENCE, SessionPages, session_view
 from holdfast.ops.waits import MAYBE_READER

@@ -5,7 +5,7 @@
 A copy is made by a loop that runs once a second anyway (`attention.py`), so a call pays nothing. The rows are those of
 `figures.py`, whose number is bounded; a row that has not changed is the same object in the next copy.
 
-One rule says when a tool needs attention (`trouble_of`), for the log of a process and for the dashboard of all of them.
+One rule says when a tool needs attention (`Recent.trouble`), for the log of a process and the dashboard of all of them.
 """
 
 from bisect import bisect_right

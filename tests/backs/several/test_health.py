@@ -11,8 +11,8 @@ from holdfast.ops.figures import Figures
 from holdfast.ops.fleet import FleetView
 from holdfast.ops.metrics.reading import samples_of
 from holdfast.ops.operated import Operated
-from holdfast.ops.process import Part as OperatedPart
 from holdfast.ops.ring import Ring
+from holdfast.ops.served_process import Part as OperatedPart
 from tests.backs.several.parts import Part, client_of, made_of, server_of
 from tests.support import virtual_test_within
 

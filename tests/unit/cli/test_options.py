@@ -16,8 +16,8 @@ from msgspec import Struct
 from holdfast.backs.proxy.options import ProxyOptions
 from holdfast.cli.asked import ServeCommand
 from holdfast.cli.behind import ServerSource, check_fit, source
-from holdfast.cli.collecting import laid_over
 from holdfast.cli.config.literals import from_arguments
+from holdfast.cli.option_values import laid_over
 from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.refusing import remedies

@@ -8,10 +8,10 @@ from typing import Any, Final
 import pytest
 
 from holdfast.config import Limits, Settings
+from holdfast.core.empty_table import EMPTY
 from holdfast.core.ledger import Ledger
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.records import Claim, Claimed, Refusal
-from holdfast.core.tables import EMPTY
 from holdfast.engine.caller import Caller
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange, SessionExchange

@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import StoreUnavailable
 from holdfast.fronts.http.asgi_host.host import AsgiChannel, request_of
 from holdfast.fronts.http.read.request import Receive, Scope, Send
-from holdfast.ops.admin.guard import GUESSES
+from holdfast.ops.admin.admin_guard import GUESSES
 from holdfast.ops.admin.surface import ROUTES, Surface
 from holdfast.ops.metrics import families
 from holdfast.ops.metrics.samples import Sample, number

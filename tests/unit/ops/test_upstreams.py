@@ -13,9 +13,9 @@ from holdfast.errors import McpError
 from holdfast.ops.figures import Figures
 from holdfast.ops.fleet import FleetView
 from holdfast.ops.operated import Operated
-from holdfast.ops.process import Part
 from holdfast.ops.ring import Ring
 from holdfast.ops.schema import UpstreamView
+from holdfast.ops.served_process import Part
 from tests.support import async_test, until
 
 PROGRAM: Final = """

@@ -1,7 +1,7 @@
 """Sign-in of users to a server behind ours: one account for each principal, or one for the user of this machine.
 
 How a principal of another machine agrees. We cannot open its browser, so the request that needs a token fails with the
-URL of the page (`SignInRequired`), and the sign-in waits in the store (`kept.py`), where every replica finds it:
+URL of the page (`SignInRequired`), and the sign-in waits in the store (`vault.py`), where every replica finds it:
 
     client                  we, any replica                           browser of the user
     ──────────────────      ─────────────────────────────────────     ─────────────────────────────────
@@ -40,10 +40,10 @@ from holdfast.auth.oauth.browser import Loopback, Visit
 from holdfast.auth.oauth.challenges import oauth_challenge
 from holdfast.auth.oauth.grants import AuthorizationCode
 from holdfast.auth.oauth.identity import ClientIdentity
-from holdfast.auth.oauth.kept import KeptTokens, Registrations, Vault, WaitingSignIn
 from holdfast.auth.oauth.oauth import OAuth
 from holdfast.auth.oauth.pkce import Begun
 from holdfast.auth.oauth.storage import Credentials, FileStorage, TokenStorage, turn_of
+from holdfast.auth.oauth.vault import KeptTokens, Registrations, Vault, WaitingSignIn
 from holdfast.auth.oauth.web import Bounds
 from holdfast.auth.urls import is_loopback
 from holdfast.errors import AuthorizationFailed, ConfigError, SignInRequired

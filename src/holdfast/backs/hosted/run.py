@@ -9,7 +9,7 @@ by calling `send` of the other stream, in the task of the code that writes. So w
        variable;
     3. or the message belongs to no call: code of the lifespan, or a task that has outlived its call, wrote it.
 
-A message that belongs to no call gets `no_call` as its origin, which is never None: the user of the link does not
+A message that belongs to no call gets `_no_call` as its origin, which is never None: the user of the link does not
 have to guess.
 """
 

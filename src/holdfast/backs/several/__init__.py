@@ -15,7 +15,7 @@ the names that clients see (`core/names.py`). So one thing is left to decide her
     initialize, server/discover              all; capabilities and instructions are joined (`description.py`)
     logging/setLevel, client notifications   all
     subscriptions/listen                     all, each with its own resources
-    one for a task                           the member whose name the id begins with (`tasks.py`)
+    one for a task                           the member whose name the id begins with (`task_ids.py`)
     an unknown one                           no member: it is refused
 
 What goes to all waits for each member a short time only (`members.py`). A member that is down or late is left out of

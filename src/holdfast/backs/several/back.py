@@ -15,7 +15,7 @@ from holdfast.backs.several.lists import MergedLists, part_of
 from holdfast.backs.several.members import Member, begun, in_time
 from holdfast.backs.several.presence import JOINING_BYTES, Presence
 from holdfast.backs.several.routes import Routes, client_of
-from holdfast.backs.several.tasks import marked, unmarked, with_own_id
+from holdfast.backs.several.task_ids import marked, unmarked, with_own_id
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.names import AS_THEY_ARE, NameKind, Naming
 from holdfast.engine.access import Access

@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.checking.ground import Ground, ProbeFailed
 from holdfast.checking.lane import Lane, Question
-from holdfast.checking.outcome import SeenResponse
+from holdfast.checking.seen_response import SeenResponse
 from holdfast.errors import INVALID_REQUEST
 
 

@@ -7,8 +7,8 @@ from holdfast.auth.oauth.discovery import find_resource
 from holdfast.auth.oauth.web import Bounds, Web
 from holdfast.checking.ground import Ground, NotApplicable, ProbeFailed
 from holdfast.checking.lane import SESSION_VERSION, discover, initialize
-from holdfast.checking.outcome import SeenResponse
 from holdfast.checking.probes.answers import answers_still
+from holdfast.checking.seen_response import SeenResponse
 from holdfast.checking.survey import UNAUTHORIZED
 from holdfast.errors import METHOD_NOT_FOUND, AuthorizationFailed, NotSent
 from holdfast.protocol.sessionless import VERSION

@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 from holdfast.checking.ground import Ground, NotApplicable, ProbeFailed
 from holdfast.checking.lane import HEADER_SINCE, SESSION_HEADER, VERSION_HEADER, Lane, Question
-from holdfast.checking.outcome import SeenResponse
 from holdfast.checking.probes.answers import answers_still, in_each_era
 from holdfast.checking.probes.streams import NOT_OFFERED
+from holdfast.checking.seen_response import SeenResponse
 from holdfast.errors import METHOD_NOT_FOUND
 
 BAD_REQUEST: Final = 400

@@ -6,7 +6,7 @@ from typing import Final
 
 from holdfast.checking.ground import Ground, NotApplicable, ProbeFailed
 from holdfast.checking.lane import Lane, Question
-from holdfast.checking.outcome import EVENT_STREAM, SeenResponse
+from holdfast.checking.seen_response import EVENT_STREAM, SeenResponse
 from holdfast.errors import Broken, WireError
 from holdfast.transports.http import HttpAnswer
 

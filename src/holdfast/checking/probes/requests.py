@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from holdfast.checking.ground import Ground, ProbeFailed
 from holdfast.checking.lane import Lane, Question
-from holdfast.checking.outcome import SeenResponse
 from holdfast.checking.probes.answers import answers_still, fault, in_each_era, place, raise_first
+from holdfast.checking.seen_response import SeenResponse
 
 PARALLEL: Final = 24
 ROUNDS: Final = 6

@@ -9,10 +9,10 @@ from typing import Final
 
 from holdfast.checking.ground import Ground, ProbeFailed
 from holdfast.checking.lane import SESSION_VERSION, VERSION_HEADER, Lane
-from holdfast.checking.outcome import SeenResponse
 from holdfast.checking.probes.answers import answers_still, fault, raise_first
 from holdfast.checking.probes.inputs import BAD_REQUEST
 from holdfast.checking.probes.streams import belongs
+from holdfast.checking.seen_response import SeenResponse
 from holdfast.errors import HEADER_MISMATCH, UNSUPPORTED_VERSION
 from holdfast.protocol.sessionless import VERSION
 from holdfast.transports.http import HttpAnswer

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from holdfast.checking.ground import Ground, NotApplicable, ProbeFailed
 from holdfast.checking.lane import Lane, Question
-from holdfast.checking.outcome import EVENT_STREAM, SeenEvent, SeenResponse
 from holdfast.checking.probes.answers import answers_still
+from holdfast.checking.seen_response import EVENT_STREAM, SeenEvent, SeenResponse
 from holdfast.transports.http import HttpAnswer
 
 CUTS: Final = 5

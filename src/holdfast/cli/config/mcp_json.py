@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.cli.behind import ServerSource
-from holdfast.cli.config.decoding import decoded
+from holdfast.cli.config.file_values import decoded
 from holdfast.cli.config.plan import Endpoint, Plan, chosen, path_of
 from holdfast.cli.config.variables import expanded
 from holdfast.cli.options import Options

@@ -7,8 +7,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from holdfast.cli.behind import check_fit, source
-from holdfast.cli.collecting import laid_over
 from holdfast.cli.config.plan import Endpoint, Plan
+from holdfast.cli.option_values import laid_over
 from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.rows import FILE, URL

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from holdfast.cli.behind import FilePart, ServerSource, check_fit
 from holdfast.cli.behind_options import BehindOptions
-from holdfast.cli.collecting import laid_over
 from holdfast.cli.component_options import ShownComponentOptions
-from holdfast.cli.config.decoding import decoded, known
+from holdfast.cli.config.file_values import decoded, known
 from holdfast.cli.config.literals import literals
 from holdfast.cli.config.plan import Endpoint, Plan, chosen, path_of
 from holdfast.cli.config.variables import expanded
+from holdfast.cli.option_values import laid_over
 from holdfast.cli.options import Options
 from holdfast.cli.process_options import ProcessOptions
 from holdfast.cli.rows import FILE, rows

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.checking.lane import Question
-from holdfast.checking.outcome import EVENT_STREAM, SeenResponse
+from holdfast.checking.seen_response import EVENT_STREAM, SeenResponse
 from holdfast.cli.demo.stage import Failed, Stage
 from holdfast.errors import OUTCOME_UNKNOWN, HoldfastError
 

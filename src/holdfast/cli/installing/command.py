@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 import typer
 
 from holdfast.cli.behind import ServerSource, source
-from holdfast.cli.collecting import pairs
 from holdfast.cli.commands import COMMAND, WithCommand
 from holdfast.cli.config.literals import literals
 from holdfast.cli.installing.clients import CLIENTS, Wanted, client_program
 from holdfast.cli.installing.files import with_entry
+from holdfast.cli.option_values import pairs
 from holdfast.cli.parameters import completes
 from holdfast.cli.target import load, split
 from holdfast.cli.using.plain import plain

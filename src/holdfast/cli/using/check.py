@@ -24,9 +24,9 @@ from holdfast.checking.report import Report, Row, Verdict
 from holdfast.checking.run import PATIENCE, CheckPlan, check
 from holdfast.checking.survey import UNAUTHORIZED
 from holdfast.checking.table import PROBES
-from holdfast.cli.collecting import pairs
 from holdfast.cli.commands import PlainCommand
 from holdfast.cli.config.literals import from_arguments
+from holdfast.cli.option_values import pairs
 from holdfast.cli.options import Options
 from holdfast.cli.parameters import completes, within
 from holdfast.cli.proxied import authorizer

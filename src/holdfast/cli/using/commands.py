@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast.cli.behind import ServerSource
-from holdfast.cli.collecting import pairs
 from holdfast.cli.commands import COMMAND, WithCommand
 from holdfast.cli.config.literals import from_arguments
 from holdfast.cli.config.plan import Endpoint
 from holdfast.cli.config.sources import planned
+from holdfast.cli.option_values import pairs
 from holdfast.cli.options import Options
 from holdfast.cli.parameters import completes, within
 from holdfast.cli.process_options import ProcessOptions

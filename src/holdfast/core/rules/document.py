@@ -21,11 +21,11 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.config import Limits
+from holdfast.core.empty_table import EMPTY
 from holdfast.core.lifecycle import SessionState
 from holdfast.core.records import STANDALONE_FENCE, SessionRecord, WakeUp
 from holdfast.core.rules.clock import SessionClock
 from holdfast.core.stream import Log, Position
-from holdfast.core.tables import EMPTY
 from holdfast.errors import Fenced, StreamClosed
 from holdfast.wire.jsonrpc import RequestId
 

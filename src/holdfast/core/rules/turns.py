@@ -7,9 +7,9 @@ So the session remembers the largest fence of a call that got its turn, and no c
 has begun stays the first one.
 """
 
+from holdfast.core.empty_table import EMPTY
 from holdfast.core.records import WakeUp
 from holdfast.core.rules.document import Document, Held, is_dead_with
-from holdfast.core.tables import EMPTY
 
 
 def _first(doc: Document) -> str | None:

@@ -21,7 +21,7 @@ from msgspec import Struct
 from holdfast.engine.audit import Act
 from holdfast.errors import HoldfastError
 from holdfast.fronts.http.read.request import Channel, RawRequest
-from holdfast.ops.admin.guard import AdminGuard, AdminRefusal
+from holdfast.ops.admin.admin_guard import AdminGuard, AdminRefusal
 from holdfast.ops.metrics.samples import Sample
 from holdfast.ops.metrics.text import CONTENT_TYPE, prometheus_text
 from holdfast.ops.ring import Happened

@@ -13,8 +13,8 @@ from holdfast.ops.figures import Figures
 from holdfast.ops.fleet import FleetView
 from holdfast.ops.log import LogObserver
 from holdfast.ops.operated import Operable, Operated
-from holdfast.ops.process import Part
 from holdfast.ops.ring import Ring
+from holdfast.ops.served_process import Part
 from holdfast.ports import Observer, SystemClock
 from holdfast.stores.base import Store
 

@@ -4,11 +4,11 @@ The docstring of the package explains the design.
 """
 
 from holdfast.config import Limits
+from holdfast.core.empty_table import EMPTY
 from holdfast.core.ledger import Ledger
 from holdfast.core.lifecycle import SessionState
 from holdfast.core.records import Claim, Claimed, Closed, Duplicate, Refusal
 from holdfast.core.rules import calls
-from holdfast.core.tables import EMPTY
 from holdfast.errors import SessionGone
 from holdfast.ports import Clock
 from holdfast.stores.base import AtOnce, OneProcess, Totals

@@ -1,6 +1,6 @@
 """Accepts connections from listening sockets, and ends those whose clients are late.
 
-The server of MCP (`service.py`) and the admin surface each have one: their connections are counted and limited
+The server of MCP (`start_and_stop.py`) and the admin surface each have one: their connections are counted and limited
 separately.
 """
 

@@ -78,7 +78,7 @@ def tables(kind: type[S], environment: Mapping[str, str]) -> S:
 
 def _settings(texts: dict[str, str], entry: OptionEntry, named: str) -> dict[str, Any]:
     """Return the settings of a table from their texts, checked as those of a file are."""
-    from holdfast.cli.config.decoding import settings  # noqa: PLC0415 - it is needed for these options only
+    from holdfast.cli.config.file_values import settings  # noqa: PLC0415 - it is needed for these options only
 
     given: dict[str, Any] = {}
     hints = get_type_hints(entry.row.settings)

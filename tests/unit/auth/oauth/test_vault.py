@@ -8,9 +8,9 @@ from typing import Any
 from holdfast.auth.oauth import UserOAuth
 from holdfast.auth.oauth.challenges import OAuthChallenge
 from holdfast.auth.oauth.identity import ClientIdentity
-from holdfast.auth.oauth.kept import TURN_SECONDS, Vault, WaitingSignIn
 from holdfast.auth.oauth.pkce import Begun, new_authorization_request
 from holdfast.auth.oauth.users import USER_SECONDS
+from holdfast.auth.oauth.vault import TURN_SECONDS, Vault, WaitingSignIn
 from holdfast.ports import SystemRandom
 from tests.support import LoopClock, virtual_test
 from tests.unit.engine.harness import engine_harness
