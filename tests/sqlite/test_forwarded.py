@@ -150,7 +150,7 @@ async def test_a_replica_with_another_key_refuses_the_request_at_once() -> None:
         )
         async with aclosing(here.engine), aclosing(there.engine):
             asked = await called(Peer(there.asgi(response="json")), talks=False, headers=SECRETS).done()
-            async with asyncio.timeout(there.settings.times.lease / 2):
+            async with asyncio.timeout(0.9 * there.settings.times.lease):
                 call = await called(
                     Peer(here.asgi(response="json")), talks=False, headers=SECRETS, **retry_of(asked)
                 ).done()
@@ -188,14 +188,14 @@ def retry_of(asked: Call) -> dict[str, Any]:
 
 
 @async_test
-async def test_the_response_of_a_slow_retry_begins_long_before_a_keep_alive_is_due() -> None:
+async def test_the_response_of_a_slow_retry_begins_before_a_keep_alive_is_due() -> None:
     release = asyncio.Event()
     with store_path() as path:
         there, here = replica(path, release), replica(path)
         async with aclosing(here.engine), aclosing(there.engine):
             asked = await called(Peer(there.asgi(response="json")), talks=False).done()
             call = called(Peer(here.asgi()), talks=False, **retry_of(asked))
-            async with asyncio.timeout(here.settings.times.keep_alive / 3):
+            async with asyncio.timeout(0.8 * here.settings.times.keep_alive):
                 await call.begun()
             release.set()
             await call.done()
