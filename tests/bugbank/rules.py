@@ -58,7 +58,7 @@ MISTAKES: Final[dict[str, Mistake]] = {
     "a stranger reads a stream": Mistake(readers.attach, STRANGER, "False", "traps 20 and 43"),
     "a stranger finds a session": Mistake(life.find, STRANGER, "False", "trap 43"),
     "a late end frees the id of the next call": Mistake(
-        streams.free_id, "doc.ids.get(exchange.id) == stream", "exchange.id in doc.ids", "trap 5"
+        streams.forget, "doc.ids.get(exchange.id) == stream", "exchange.id in doc.ids", "trap 5"
     ),
     "answers that no client has read are dropped first": Mistake(
         streams._least_needed, "if log.delivered == log.top:", "if log.delivered != log.top:", "decision 4"
