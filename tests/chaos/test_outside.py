@@ -10,7 +10,6 @@ from tests.chaos.notes import Call, Notes, Received
 from tests.chaos.outside import NEVER, UNKNOWN, as_lines, checked, operations
 from tests.chaos.replica import Entry
 from tests.chaos.trial import SMALL
-from tests.programs import program
 
 
 def a_history(*calls: Call, **more: Any) -> History:
@@ -100,5 +99,4 @@ def test_a_history_with_lost_writes_is_not_given_to_the_checker() -> None:
     ],
 )
 def test_the_checker_finds_what_is_not_linearizable(calls: list[Call], *, holds: bool) -> None:
-    assert program("go")
     assert (checked(as_lines(operations(a_history(*calls)))) == 0) is holds

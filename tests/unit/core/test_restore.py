@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from holdfast.core.records import Claim, Claimed, WakeUp
 from holdfast.core.rules import asks, calls, streams
 from holdfast.core.rules.document import Ask, At, Document, ExchangeRecord
@@ -99,6 +101,23 @@ def test_events_that_the_writer_has_forgotten_too_are_a_gap() -> None:
     page = after.logs["streamed"].read(Position(1, TAG), 10, 1000)
     assert [event.position for event in page.events] == [Position(3, TAG)]
     assert page.missed is not None
+
+
+def test_the_events_before_those_that_the_writer_remembers_stay() -> None:
+    before, after = working(), opened()
+    exchanges, waiting, logs = known(before)
+    first, second = logs["streamed"].events
+    restore(after, exchanges, waiting, {"streamed": Writes(Position(1, TAG), (first,))})
+    assert restore(after, exchanges, waiting, {"streamed": Writes(first.position, (second,))}) == 1
+    assert read(after) == read(before)
+
+
+def test_an_ask_that_comes_back_belongs_to_its_call_also_if_the_call_was_not_lost() -> None:
+    before, after = working(), opened()
+    exchanges, waiting, logs = known(before)
+    restore(after, {stream: replace(one, asks=()) for stream, one in exchanges.items()}, {}, logs)
+    restore(after, exchanges, waiting, logs)
+    assert after.exchanges["streamed"].asks == ("streamed.1",)
 
 
 def test_a_call_that_has_ended_gets_no_events_and_its_ask_is_answered_as_lost() -> None:

@@ -7,8 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.records import KEPT_SECONDS, Answered, Claim, Claimed, WakeUp
-from holdfast.core.rules import asks, calls, life, readers
+from holdfast.core.rules import asks, calls, life, readers, streams
 from holdfast.core.rules.document import Ask, At, Document, is_dead_with
+from holdfast.core.stream import Packed
 from holdfast.testing.store.bench import PRINCIPAL, record
 from holdfast.testing.store.limits import tight
 
@@ -152,3 +153,56 @@ def test_the_reader_of_a_kept_answer_takes_its_place_when_it_has_all_of_it(doc: 
     exchange = doc.exchanges["a"]
     readers.detach(doc, "a", exchange.generation, doc.logs["a"].top, 6.0, broke=False)
     assert (doc.exchanges["a"].kept, doc.exchanges["a"].reader, doc.ids) == (False, "", {})
+
+
+def test_an_answer_that_comes_back_is_forgotten_in_its_time_as_the_others(doc: Document) -> None:
+    calls.keep(doc, "a", Claim(1, "a", b"body"), b"last", AT, tag=9)
+    assert doc.logs["a"].closed, "its reader gets the end of the stream"
+    assert not calls.forget_stale(doc, AT.now + KEPT_SECONDS)
+    assert calls.forget_stale(doc, AT.now + KEPT_SECONDS + 1)
+    assert (doc.exchanges, doc.ids, doc.logs) == ({}, {}, {})
+
+
+@pytest.mark.parametrize("leaves_first", [True, False])
+def test_a_complete_stream_without_a_reader_takes_less_memory(doc: Document, leaves_first: bool) -> None:
+    def leave() -> None:
+        cursor = doc.logs["a"].top if "a" in doc.logs else None
+        readers.detach(doc, "a", doc.exchanges["a"].generation, cursor, 6.0, broke=False)
+
+    def end() -> None:
+        calls.settle(doc, "a", doc.exchanges["a"].fence, b"last", AT, tag=9, keep=True)
+
+    begun(doc)
+    steps = [leave, end] if leaves_first else [end, leave]
+    steps[0]()
+    assert "a" not in doc.logs or not isinstance(doc.logs["a"].events, Packed)
+    steps[1]()
+    assert isinstance(doc.logs["a"].events, Packed)
+
+
+def test_room_is_made_by_the_streams_that_must_go_and_no_other(doc: Document) -> None:
+    for number, stream in enumerate(("first", "second", "third")):
+        calls.settle(doc, stream, begun(doc, stream, number), b"x" * 100, AT, tag=number, keep=False)
+        readers.detach(doc, stream, doc.exchanges[stream].generation, None, 6.0, broke=False)
+    streams.open_stream(doc, "open", fence := begun(doc, "open", 9), 7)
+    at = At(5.0, ME, tight(session_bytes=doc.size), spare=1 << 30)
+    streams.append(doc, "open", fence, [(8, b"x" * 100)], at)
+    assert doc.logs["open"].bytes == doc.logs["second"].bytes
+    assert list(doc.finished) == ["second", "third"]
+
+
+def test_a_session_that_is_just_full_loses_no_event(doc: Document) -> None:
+    streams.open_stream(doc, "open", fence := begun(doc, "open", 9), 7)
+    for tag in range(3):
+        streams.append(doc, "open", fence, [(tag, b"x" * 100)], AT)
+    at = At(5.0, ME, tight(session_bytes=doc.size + 10), spare=0)
+    streams.append(doc, "open", fence, [(9, b"x" * 10)], at)
+    assert len(doc.logs["open"].events) == 4
+    streams.append(doc, "open", fence, [(8, b"x")], at)
+    assert (doc.size, doc.logs["open"].low.seq) == (211, 2)
+
+
+def test_the_newest_event_stays_also_if_it_alone_is_too_large(doc: Document) -> None:
+    streams.open_stream(doc, "open", fence := begun(doc, "open", 9), 7)
+    streams.append(doc, "open", fence, [(8, b"x" * 100)], At(5.0, ME, tight(session_bytes=50), spare=1 << 30))
+    assert [bytes(event.data) for event in doc.logs["open"].events] == [b"x" * 100]

@@ -69,6 +69,25 @@ def test_a_refusal_says_what_would_have_to_be_allowed() -> None:
     assert change(state, FieldChange("3", "f", None), ROOM._replace(kept=0)) == 0, "less is never refused"
 
 
+def test_a_change_with_a_version_is_made_only_if_the_field_has_it() -> None:
+    state = StateFields()
+    assert change(state, FieldChange("1", "f", b"x", version=1), ROOM) == -1
+    assert change(state, FieldChange("2", "f", b"x", version=0), ROOM) == 1
+    assert change(state, FieldChange("3", "f", b"y", version=0), ROOM) == -1
+    assert state.cells == {"f": Cell(b"x", 1)}
+    assert change(state, FieldChange("4", "f", b"y", version=1), ROOM) == 2
+
+
+def test_the_last_byte_may_be_used_and_no_other_and_what_does_not_grow_is_never_refused() -> None:
+    full, none = ROOM._replace(bytes=4), ROOM._replace(bytes=0, kept=0)
+    state = StateFields()
+    change(state, FieldChange("1", "f", b"xyz"), full._replace(kept=ENTRY_BYTES + 4))
+    change(state, FieldChange("2", "f", b"zyx"), none)
+    for room in (full, full._replace(bytes=5, kept=ENTRY_BYTES + 4)):
+        with pytest.raises(StateError):
+            change(state, FieldChange("3", "f", b"wxyz"), room)
+
+
 def test_the_oldest_results_are_forgotten_first() -> None:
     state = StateFields()
     for number in range(REMEMBERED_OPS + 1):
@@ -114,8 +133,10 @@ def test_the_bounds_of_tasks_are_exact_and_a_short_end_has_none() -> None:
     assert not most.allow(None, new, tasks=1, own_tasks=0, size=6, own=0)
     assert not most.allow(None, new, tasks=1, own_tasks=0, size=0, own=1)
     assert most.allow(TASK, new, tasks=2, own_tasks=1, size=8, own=3), "only what it grows by counts"
+    assert most.allow(new, TASK, tasks=2, own_tasks=1, size=10, own=5), "a smaller one is never refused"
     assert tasks.bounds(limits, b"x" * TASK_END_BYTES, ends=True) is None
     assert tasks.bounds(limits, b"x" * TASK_END_BYTES, ends=False) == most
+    tasks.bounds(limits, b"x" * 2_000, ends=True)
     with pytest.raises(StateError):
         tasks.bounds(limits, b"x" * 2_001, ends=True)
 
