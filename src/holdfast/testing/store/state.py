@@ -161,7 +161,7 @@ class StateContract(Contract):
     # Areas
 
     @scenario()
-    async def test_a_area_keeps_state_as_a_session_does_for_one_principal(self, bench: Bench) -> None:
+    async def test_an_area_keeps_state_as_a_session_does_for_one_principal(self, bench: Bench) -> None:
         store = bench.store
         await bench.open()
         assert await store.open_area(AREA, PRINCIPAL, TTL)
@@ -180,7 +180,7 @@ class StateContract(Contract):
         assert not await store.find_area(KEY, PRINCIPAL), "a session is not an area"
 
     @scenario()
-    async def test_a_area_is_forgotten_once_unused_for_its_time(self, bench: Bench) -> None:
+    async def test_an_area_is_forgotten_once_unused_for_its_time(self, bench: Bench) -> None:
         store = bench.store
         for area in (AREA, OWN):
             await store.open_area(area, PRINCIPAL, TTL)
