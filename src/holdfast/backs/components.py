@@ -105,7 +105,6 @@ class TableNaming:
         return self._kinds[kind].outer(name)
 
     def unhidden(self, kind: NameKind, name: str) -> str:
-        """Return the name that the server would get for a name of a client if no component were hidden."""
         return self._kinds[kind].unhidden(name)
 
     def is_shadowed(self, kind: NameKind, name: str) -> bool:

@@ -188,14 +188,12 @@ class ShownBack:
     # Questions of the engine besides requests
 
     def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[MirroredParameter, ...]:
-        """Return the parameters of a request that its headers must mirror (2026-07-28)."""
         params = renamed_params(
             request.method, request.params, lambda kind, name: self._inner(kind, name, caller) or _NOBODY
         )
         return self._back.mirrored(Request(request.id, request.method, params), meta, caller)
 
     async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
-        """Return the part of a listener's filter that this client will receive (2026-07-28)."""
         uris = {
             self._inner("resources", uri, caller) or self._stand_in(uri): uri
             for uri in wanted.names.get("resource", ())
@@ -219,17 +217,14 @@ class ShownOutside:
         return getattr(self._outside, name)
 
     def changed(self, change: Change, principal: str | None = None) -> None:
-        """Report a change to sessions and listeners; with a principal, only to its own."""
         if (shown := shown_change(change, self._naming)) is not None:
             self._outside.changed(shown, principal)
 
     def changed_for(self, key: str, change: Change) -> None:
-        """Report a change to one session."""
         if (shown := shown_change(change, self._naming)) is not None:
             self._outside.changed_for(key, shown)
 
     def listened(self, principal: str) -> set[Key]:
-        """Return the changes that the present listeners of a principal asked for."""
         found = set[Key]()
         for kind, name in self._outside.listened(principal):
             own = self._naming.inner("resources", name) if kind == "resource" else name
@@ -238,7 +233,6 @@ class ShownOutside:
         return found
 
     async def subscriptions(self, key: str) -> list[str]:
-        """Return the resources that a session subscribed to."""
         found = (self._naming.inner("resources", uri) for uri in await self._outside.subscriptions(key))
         return [uri for uri in found if uri is not None]
 
@@ -286,7 +280,6 @@ class ShownRules:
         return self._rules.needs(self._inner(request), caller, session)
 
     def basic(self, request: Request | None = None) -> frozenset[str]:
-        """Return the scopes that all components need."""
         return self._rules.basic(None if request is None else self._inner(request))
 
     def _inner(self, request: Request) -> Request:

@@ -72,15 +72,12 @@ class Names:
 
     @property
     def renames_uris(self) -> bool:
-        """True if a resource may have another URI for clients."""
         return bool(self.prefix)
 
     def outer(self, kind: NameKind, name: str) -> str | None:
-        """Return the name that clients see for a name of the server."""
         return _with_prefix(self.prefix, kind, name) if self.prefix else name
 
     def inner(self, kind: NameKind, name: str) -> str | None:
-        """Return the name of the server for a name that a client uses; None: no component has it."""
         return _without_prefix(self.prefix, kind, name) if self.prefix else name
 
     def unhidden(self, kind: NameKind, name: str) -> str | None:
@@ -103,24 +100,17 @@ class NamesOfNames:
 
     @property
     def renames_uris(self) -> bool:
-        """True if a resource may have another URI for clients."""
         return self._first.renames_uris or self._second.renames_uris
 
     def outer(self, kind: NameKind, name: str) -> str | None:
-        """Return the name that clients see for a name of the server; None: they do not see the component."""
         between = self._first.outer(kind, name)
         return None if between is None else self._second.outer(kind, between)
 
     def inner(self, kind: NameKind, name: str) -> str | None:
-        """Return the name of the server for a name that a client uses; None: no component has it."""
         between = self._second.inner(kind, name)
         return None if between is None else self._first.inner(kind, between)
 
     def unhidden(self, kind: NameKind, name: str) -> str | None:
-        """Return the name that the server would get for a name of a client if no component were hidden.
-
-        None: it has another prefix.
-        """
         between = self._second.unhidden(kind, name)
         return None if between is None else self._first.unhidden(kind, between)
 

@@ -129,7 +129,6 @@ class PassingWriter:
 
     @property
     def is_unread(self) -> bool:
-        """True if the client's connection does not take the messages that are written to it."""
         outer = self._exchange.outer
         return outer is not None and outer.writer.is_unread
 

@@ -105,7 +105,6 @@ class Merged:
             self._bind(reader)
 
     def check_end(self) -> bool:
-        """True if nothing more is to be written."""
         return self._is_left or not (self.members or self._ends)
 
     def leave(self) -> None:

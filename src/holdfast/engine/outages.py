@@ -81,21 +81,17 @@ class PatientState:
         return await self._insist(partial(self._store.open_area, area, principal, ttl))
 
     async def find_area(self, area: str, principal: str) -> bool:
-        """Return True if this principal has such an area; its time starts again."""
         return await self._insist(partial(self._store.find_area, area, principal))
 
     async def get_state(self, area: str, field: str) -> Cell | None:
-        """Return a field."""
         return await self._insist(partial(self._store.get_state, area, field))
 
     async def set_state(
         self, area: str, field: str, value: bytes | None, *, op: str, version: int | None = None
     ) -> int:
-        """Set or delete a field."""
         return await self._insist(partial(self._store.set_state, area, field, value, op=op, version=version))
 
     async def add_state(self, area: str, field: str, by: int, *, op: str) -> int:
-        """Add to a counter."""
         return await self._insist(partial(self._store.add_state, area, field, by, op=op))
 
 

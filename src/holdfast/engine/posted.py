@@ -106,7 +106,6 @@ class PostedExchange:
         return await self.reader.take()
 
     def written(self, batch: Batch) -> None:
-        """Move on."""
         if self.reader is None:
             self._is_answered = True
             self._writer.report(FateInput.TAKEN)
@@ -194,6 +193,5 @@ class RepeatedExchange:
         return None if reader is None else await reader.take()
 
     def written(self, batch: Batch) -> None:
-        """Move on."""
         if self.reader is not None:
             self.reader.written(batch)

@@ -194,7 +194,6 @@ class RoundWriter(Struct, eq=False):
 
     @property
     def is_unread(self) -> bool:
-        """True if a connection does not take the messages that are written to it."""
         return any(waiter.writing for waiter in self._waiters)
 
     @property

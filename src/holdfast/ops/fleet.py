@@ -190,13 +190,11 @@ class FleetView:
         self._process.stop()
 
     async def metrics(self) -> list[Sample]:
-        """Return the metrics of this process."""
         return await self._process.metrics()
 
     # The state
 
     async def state(self, page: str, after: int) -> FleetState:
-        """Return the present state, with one page of sessions and the events after a number."""
         gathered = await self._shared_round()
         where = _places(gathered)
         sessions, next_page = await self._pages.page(page, where, gathered.totals, gathered.away)
@@ -360,7 +358,6 @@ class FleetView:
         return session_view(*found, _places(await self._shared_round())), events
 
     async def find(self, correlation: str) -> list[Happened]:
-        """Return the events of a correlation id."""
         return await self._events(FleetQuestion("correlation", correlation[:_LONGEST]))
 
     async def close_session(self, name: str) -> bool:

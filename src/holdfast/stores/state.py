@@ -18,9 +18,7 @@ class StateCommands:
     async def set_state(
         self, area: str, field: str, value: bytes | None, *, op: str, version: int | None = None
     ) -> int:
-        """Set or delete a field."""
         return await self.change_state(area, FieldChange(op, field, value, version=version))
 
     async def add_state(self, area: str, field: str, by: int, *, op: str) -> int:
-        """Add to a counter."""
         return await self.change_state(area, FieldChange(op, field, by=by))

@@ -61,14 +61,12 @@ class TaskCommands:
         return Refusal.FULL if done is Swapped.FULL else None
 
     async def get_task(self, key: str, principal: str) -> Cell | None:
-        """Return a task."""
         task = tasks.seen(await self.load_task(key), principal, self.now())
         return None if task is None else Cell(task.value, task.version)
 
     async def set_task(
         self, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
     ) -> int:
-        """Change a task and send TASK."""
         while (task := tasks.seen(await self.load_task(key), principal, self.now())) is not None:
             changed = tasks.change(task, value, version, self.now() + ttl, ends=ends)
             if changed is None:

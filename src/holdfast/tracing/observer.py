@@ -85,27 +85,22 @@ class RequestSpan:
         return urlsafe_b64encode(packed).decode()
 
     def describe(self, **facts: str) -> None:
-        """Add facts."""
         for fact, value in facts.items():
             self.span.set_attribute(_FACTS[fact], value)
 
     def link(self, name: str) -> None:
-        """Link to the request of a mark or of a stream."""
         if (context := _marked(name)) is not None:
             self.span.add_link(context)
 
     def bind(self) -> None:
-        """Let the call end it."""
         self.is_bound = True
 
     def join(self, later: "RequestSpan") -> None:
-        """Let the call end the span of a later request too."""
         later.bind()
         self._later.append(later)
 
     @contextmanager
     def handler(self, request: IncomingRequest) -> Iterator[Callable[[bytes], None]]:
-        """Make the span of the handler."""
         method, _, name = name_of(request.method, request.params)[0].partition(" ")
         span = started(f"handler {name or method}", SpanKind.INTERNAL, {}, context=self.context)
         with current(span, self.context) as self.handler_context:
@@ -164,7 +159,6 @@ class TracedObserver:
     def request(
         self, request: IncomingRequest, headers: Mapping[str, str], version: str = ""
     ) -> Iterator[RequestSpan]:
-        """Make the span of a request."""
         arrived = self._begin(request, headers, version=version)
         try:
             with trace.use_span(arrived.span, record_exception=False, set_status_on_exception=False):
@@ -223,7 +217,6 @@ class TracedObserver:
 
     @staticmethod
     def command(system: str, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return a command of a store with a span."""
         attributes = {"db.system.name": system, "db.operation.name": name}
 
         @wraps(call)

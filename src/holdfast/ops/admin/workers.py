@@ -65,26 +65,21 @@ class Workers:
     # Questions about the state
 
     async def state(self, page: str, after: int) -> FleetState:
-        """Return the present state, with one page of sessions and the events after a number."""
         state: FleetState = await self._ask("state", page, after)
         return state
 
     async def session(self, name: str) -> tuple[ShownSession | None, list[Happened]]:
-        """Return a session and its last events."""
         found: tuple[ShownSession | None, list[Happened]] = await self._ask("session", name)
         return found
 
     async def find(self, correlation: str) -> list[Happened]:
-        """Return the events of a correlation id."""
         events: list[Happened] = await self._ask("find", correlation)
         return events
 
     async def close_session(self, name: str) -> bool:
-        """Close a session; False: there is no session of this name."""
         return bool(await self._ask("close_session", name))
 
     async def cancel_call(self, name: str) -> bool:
-        """Cancel a call; False: there is no call of this name."""
         return bool(await self._ask("cancel_call", name))
 
     async def _ask(self, method: str, *arguments: str | int) -> Any:

@@ -76,7 +76,6 @@ class OneProcess:
         return 1
 
     async def release(self) -> None:
-        """Give the lease back."""
         self._leased = False
 
     async def replicas(self) -> dict[str, float]:
@@ -107,7 +106,6 @@ class OneProcess:
         return [Forwarded(name, payload) for name, payload in self._inbox.items()]
 
     async def remove_forwarded(self, name: str, *, replica: str = "") -> bool:
-        """Remove a request."""
         return replica in {"", self.replica} and self._inbox.pop(name, None) is not None
 
     async def announce(self, name: str, event: bytes) -> None:
@@ -121,7 +119,6 @@ class OneProcess:
         self.wake(WakeUp.NEWS, "", "")
 
     async def announced(self, after: str) -> Announced:
-        """Return the events after a cursor."""
         if not after:
             return Announced(str(self._announced), [])
         events = [event for number, event in self._events.values() if number > int(after)]

@@ -117,15 +117,12 @@ class MemoryState(StateCommands):
         raise NotImplementedError
 
     async def open_area(self, area: str, principal: str, ttl: float) -> bool:
-        """Create an area that belongs to a principal."""
         return self._areas.open(area, principal, ttl)
 
     async def find_area(self, area: str, principal: str) -> bool:
-        """Return True if this principal has such an area."""
         return self._areas.find(area, principal) is not None
 
     async def get_state(self, area: str, field: str) -> Cell | None:
-        """Return a field."""
         return self._fields(area).cells.get(field)
 
     @override

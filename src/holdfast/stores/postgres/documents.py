@@ -64,7 +64,6 @@ class PostgresDocuments(Bell):
     over: int
 
     async def stored(self, key: str, known: bytes = b"") -> Stored | None:
-        """Return a session."""
         rows = await self._run("load", key, _numbers(known))
         if not rows:
             return None
@@ -79,7 +78,6 @@ class PostgresDocuments(Bell):
         return Stored(packed, fields)
 
     async def create(self, record: SessionRecord, numbers: bytes, fields: Mapping[str, bytes]) -> bool:
-        """Keep a new session."""
         return bool(await self._one("create", *self._session(record, numbers, fields)))
 
     def _session(self, record: SessionRecord, numbers: bytes, fields: Mapping[str, bytes]) -> tuple[Any, ...]:
@@ -93,7 +91,6 @@ class PostgresDocuments(Bell):
         )
 
     async def commit(self, key: str, commit: Commit) -> Reply:
-        """Compare and apply."""
         put, delete, compare = commit.put, commit.delete, commit.compare
         uris = None
         if "u" in put or "u" in delete:
@@ -170,7 +167,6 @@ class PostgresDocuments(Bell):
         return Done(packed, sent_before=verdict == _BEFORE)
 
     async def remove(self, key: str, erasure: Erasure) -> bool:
-        """End a session."""
         most = self._limits.streams_bytes // LINGER_SHARE
         left = (list(erasure.left), list(erasure.left.values()), erasure.size, most, LINGER_SECONDS)
         record = encode_record(erasure.record)
@@ -196,7 +192,6 @@ class PostgresDocuments(Bell):
         return bool(done)
 
     async def tell(self, key: str, told: Sequence[tuple[WakeUp, str, str]]) -> None:
-        """Send wake-ups."""
         self._ring(key, told)
 
     async def piece(self, key: str, stream: str, seq: int, max_events: int, max_bytes: int) -> Piece | None:

@@ -75,7 +75,6 @@ class PostgresReplicas(Bell):
         return Announced(str(cursor), [event for _, event in rows], first > int(after) + 1)
 
     async def secret(self, name: str, candidate: bytes, *, seconds: float) -> bytes:
-        """Return the secret of this name: the first candidate offered."""
         value: bytes = await self._one("secret", name, candidate, seconds, self._told)
         return value
 

@@ -121,12 +121,10 @@ class ReplicaMethods(Core):
         await self.index("announce", name, event)
 
     async def announced(self, after: str) -> Announced:
-        """Return the events after a cursor."""
         _, _, cursor, events, *missed = await self.index("news", after)
         return Announced(cursor.decode(), events, bool(missed and missed[0]))
 
     async def secret(self, name: str, candidate: bytes, *, seconds: float) -> bytes:
-        """Return the secret of this name: the first candidate offered."""
         value: bytes = (await self.index("secret", name, candidate, milliseconds(seconds)))[2]
         return value
 

@@ -46,7 +46,6 @@ class AsgiChannel:
         return None
 
     async def read(self) -> tuple[bytes, bool]:
-        """Return the next part of the body, and whether more follows."""
         message = await self._receive()
         if message["type"] == "http.disconnect":
             raise Gone
@@ -72,11 +71,9 @@ class AsgiChannel:
         await self._send({"type": "http.response.body", "body": body})
 
     async def start(self, status: int, headers: RawHeaders) -> None:
-        """Begin a response."""
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, part: bytes) -> None:
-        """Send a part of the body."""
         await self._send({"type": "http.response.body", "body": part, "more_body": True})
 
     def write_now(self, _part: bytes) -> bool:
@@ -102,7 +99,6 @@ class AsgiChannel:
         on_gone()
 
     def close(self) -> None:
-        """Stop watching."""
         if self._watcher is not None:
             self._watcher.cancel()
             # Break the reference cycle with the cancelled task, so that reference counting frees the request.

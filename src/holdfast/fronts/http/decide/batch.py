@@ -100,27 +100,22 @@ class BatchedRequests:
 
     @property
     def address(self) -> str:
-        """The address of the client."""
         return self._response.address
 
     @property
     def account(self) -> Account | None:
-        """The account that its messages are charged to."""
         return self._response.account
 
     @property
     def gone(self) -> bool:
-        """True if the client is known to have disconnected."""
         return self._response.gone
 
     def watch(self, on_gone: Callable[[], object]) -> None:
-        """Call `on_gone` when the client disconnects, and no function that was given before."""
         self._on_gone = on_gone
         if self.gone:
             on_gone()
 
     async def look(self) -> None:
-        """Let the loop read everything that has arrived, and set `gone`."""
         await self._response.look()
 
     def _left(self) -> None:

@@ -128,7 +128,6 @@ class WaitingResponse(Struct, eq=False):
 
     @property
     def address(self) -> str:
-        """The address of the client, as limits count it."""
         return "" if self._front is None else self._front.address(self.request)
 
     @property
