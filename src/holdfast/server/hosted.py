@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from holdfast.backs.hosted.frameworks import core_of, major_version
 from holdfast.backs.hosted.guards import Guards
 from holdfast.backs.hosted.lifespan import Lifespan
-from holdfast.backs.hosted.run import Dialect, HostedRun
+from holdfast.backs.hosted.run import Dialect, HostedLink, HostedRun
 from holdfast.backs.proxy.target import Target, UpstreamClient
 from holdfast.engine.caller import Caller
 from holdfast.errors import ConfigError, LifespanEnded
@@ -17,7 +17,6 @@ from holdfast.ports import Observer, Ports
 from holdfast.server.proxy import Proxy, ProxyArguments
 from holdfast.transports.threads import OWNER
 from holdfast.upstream.connectors import Connector
-from holdfast.upstream.duplex_link import DuplexLink
 from holdfast.upstream.link import Receiver, UpstreamLink
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 
@@ -43,7 +42,8 @@ class HostedTarget(Target):
             ConfigError: the author's code failed.
         """
         await super().start(ports, failed)
-        dialect, lifespan = Dialect(major_version("mcp")), Lifespan(self._server, ports.observer, failed)
+        dialect = Dialect(major_version("mcp"), in_sessions=self.version == "sessions")
+        lifespan = Lifespan(self._server, ports.observer, failed)
         await lifespan.start()
         self._running = dialect, lifespan
         self._guards = Guards(self._server, ports.observer)
@@ -96,7 +96,7 @@ class HostedConnector(Connector):
         context.run(self._dialect.identity.variable.set, self._dialect.user_of_run(self._caller))
         context.run(OWNER.set, self._caller.owner)
         duplex = HostedRun(self._server, self._dialect, receiver, context, self._observer)
-        duplex.link = DuplexLink(duplex, receiver, self._observer)
+        duplex.link = HostedLink(duplex, receiver, self._observer)
         return duplex.link
 
 

@@ -1,6 +1,7 @@
 """A link over a duplex: every message, in both directions, goes through it."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from holdfast.errors import Broken, LineTooLong, LinkError, NotSent
@@ -65,7 +66,9 @@ class DuplexLink:
             raise NotSent(f"the server has closed the connection; {self._duplex.last_words}")
         self.receiver.pending.add(request)
         try:
-            await self._duplex.write(request_message(request.id, request.method, request.params))
+            sending = self._send(request)
+            if sending is not None:
+                await sending
             return await request.answer
         except Broken:
             self._stop_deaf()
@@ -75,7 +78,14 @@ class DuplexLink:
                 self._send_cancellation(request.cancellation(cancelled))
             raise
         finally:
-            self.receiver.pending.remove(request)
+            self._forget(request)
+
+    def _send(self, request: OutgoingRequest) -> Awaitable[None] | None:
+        """Send a request. If its writer has to wait, return an awaitable for it."""
+        return self._duplex.write(request_message(request.id, request.method, request.params))
+
+    def _forget(self, request: OutgoingRequest) -> None:
+        self.receiver.pending.remove(request)
 
     async def notify(self, message: bytes) -> None:
         """Send a notification; see `UpstreamLink`."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import json
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -11,12 +12,14 @@ import pytest
 
 from holdfast.backs.hosted.lifespan import Lifespan
 from holdfast.backs.hosted.run import STOP_SECONDS, Dialect
+from holdfast.backs.hosted.streams import Input
 from holdfast.engine.caller import Caller
-from holdfast.errors import BadAnswer, McpError, OutcomeUnknown
+from holdfast.errors import BadAnswer, McpError, NotSent, OutcomeUnknown
 from holdfast.ports import Ports, SystemClock, SystemRandom
 from holdfast.server.hosted import HostedConnector
 from holdfast.testing import NotingObserver
 from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
+from holdfast.upstream.pending import OutgoingRequest
 from holdfast.upstream.profile import ClientProfile
 from holdfast.upstream.settings import ClientTimes
 from tests.support import virtual_test
@@ -33,9 +36,16 @@ class FakeDialect:
 
     identity = SimpleNamespace(variable=SimpleNamespace(set=lambda _user: None), user=lambda _caller: None)
 
-    def decode(self, data: bytes) -> tuple[Any, object]:
-        message = json.loads(data)
-        return message, message.get("id")
+    async def run(self, server: Any, read: Any, write: Any) -> None:
+        await server.run(read, write, server.create_initialization_options())
+
+    def decode(self, data: bytes) -> Any:
+        return json.loads(data)
+
+    def request(self, request: OutgoingRequest) -> Any:
+        if request.method == "refused":
+            raise ValueError("no such method")
+        return {"id": request.id, "method": request.method}
 
     def wrap(self, message: Any, _caller: object) -> Any:
         return message
@@ -54,12 +64,16 @@ class FakeDialect:
 
 
 class FakeServer:
-    """Answers every request, `half` with half of a surrogate pair; fails on `fail`; does not end after `hang`."""
+    """Answers every request, `half` with half of a surrogate pair; fails on `fail`; does not end after `hang`.
+
+    After `busy` it reads nothing until it is released.
+    """
 
     name = "fake"
 
     def __init__(self) -> None:
         self.runs = 0
+        self.seen: list[str] = []
         self.released = asyncio.Event()
 
     @contextlib.asynccontextmanager
@@ -74,6 +88,9 @@ class FakeServer:
         hangs = False
         async with read, write:
             async for message in read:
+                self.seen.append(message["method"])
+                if message["method"] == "busy":
+                    await self.released.wait()
                 if message["method"] == "fail":
                     raise OSError("out of order")
                 hangs = hangs or message["method"] == "hang"
@@ -139,3 +156,53 @@ async def test_a_run_that_does_not_end_holds_up_the_end_of_its_session_for_a_bou
         assert loop.time() - before == pytest.approx(STOP_SECONDS)
         server.released.set()
     assert notes.named("hosted.run_lingers")
+
+
+@virtual_test
+async def test_a_request_that_ends_before_the_run_takes_it_does_not_run() -> None:
+    server, notes = FakeServer(), NotingObserver()
+    async with connected(server, notes) as connection:
+        busy = asyncio.create_task(connection.request("busy"))
+        await asyncio.sleep(1)
+        given_up = asyncio.create_task(connection.request("given up"))
+        kept = [asyncio.create_task(connection.request(name)) for name in ("one", "two")]
+        await asyncio.sleep(1)
+        given_up.cancel()
+        await asyncio.wait({given_up})
+        server.released.set()
+        assert [await one for one in (busy, *kept)] == [{}, {}, {}]
+        await asyncio.sleep(1)
+    assert server.seen[1:] == ["notifications/initialized", "busy", "one", "two", "notifications/cancelled"]
+
+
+@virtual_test
+async def test_a_request_that_the_framework_does_not_accept_fails_alone() -> None:
+    server, notes = FakeServer(), NotingObserver()
+    async with connected(server, notes) as connection:
+        with pytest.raises(NotSent, match="does not accept the message: no such method"):
+            await connection.request("refused")
+        assert await connection.request("work") == {}
+    assert server.runs == 1
+
+
+@virtual_test
+async def test_a_message_without_a_request_waits_with_its_writer() -> None:
+    read = Input(lambda _: None, EOFError)
+    context = contextvars.copy_context()
+    given_up = asyncio.create_task(read.write((context, "given up")))
+    kept = asyncio.create_task(read.write((context, "kept")))
+    await asyncio.sleep(1)
+    assert not kept.done()
+    given_up.cancel()
+    await asyncio.wait({given_up})
+    assert await read.receive() == "kept"
+    assert read.last_context is context
+    assert await kept
+    late = asyncio.create_task(read.write((context, "late")))
+    await asyncio.sleep(1)
+    read.close()
+    assert not await late
+    assert not await read.write((context, "later"))
+    with pytest.raises(EOFError):
+        await read.receive()
+    assert [message async for message in read] == []

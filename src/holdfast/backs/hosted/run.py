@@ -1,7 +1,7 @@
 """One run of a hosted object, as a duplex.
 
-The run gets two streams. It reads from a stream in memory (of anyio, which comes with every framework here). It writes
-by calling `send` of the other stream, in the task of the code that writes. So we know the call of each message:
+The run gets two streams (`streams.py`). It writes by calling `send` of one of them, in the task of the code that
+writes. So we know the call of each message:
 
     1. the message names its call (`related_request_id`);
     2. or the context of the task names it: `mcp` 1 has a context variable for the request that it handles; `mcp` 2 runs
@@ -17,18 +17,23 @@ import asyncio
 import contextvars
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from importlib import import_module
-from typing import Any, Final, Self
+from typing import Any, Final
+
+from typing_extensions import override
 
 from holdfast.backs.hosted.identity import HostedIdentity, PresentUser, caller_of
+from holdfast.backs.hosted.streams import Delivery, Input, Output
 from holdfast.engine.caller import Caller
 from holdfast.engine.slots import Slots
 from holdfast.errors import BadAnswer, Broken, NotSent
 from holdfast.ports import Observer
 from holdfast.transports.threads import OWNER
+from holdfast.upstream.duplex_link import DuplexLink
 from holdfast.upstream.link import Receiver, UpstreamLink
 from holdfast.upstream.pending import OutgoingRequest
+from holdfast.wire.jsonrpc import request_message
 
 # The threads of hosted objects, given to clients in turn.
 #
@@ -75,9 +80,6 @@ def share_threads(anyio: Any) -> None:
     limiter.__class__ = InTurn
 
 
-BEHIND: Final = 0
-"""How many messages may wait for the run: none. `write` waits until the run takes its message, so no message waits here
-whose request has ended already (law 9: the engine charges a request only while it runs)."""
 STOP_SECONDS: Final = 5.0
 """How long a run may take to end after its input has ended. Then it is cancelled."""
 _CALL: Final[contextvars.ContextVar[OutgoingRequest | None]] = contextvars.ContextVar(
@@ -86,30 +88,51 @@ _CALL: Final[contextvars.ContextVar[OutgoingRequest | None]] = contextvars.Conte
 
 
 class Dialect:
-    """The message types of the installed version of `mcp`."""
+    """The message types of the installed version of `mcp`, and how it runs an object."""
 
-    def __init__(self, major: int) -> None:
+    def __init__(self, major: int, *, in_sessions: bool) -> None:
         message_module = import_module("mcp.shared.message")
         self._wrap: Callable[..., Any] = message_module.SessionMessage
         self._metadata: Callable[..., Any] = message_module.ServerMessageMetadata
         self.identity: HostedIdentity = HostedIdentity()
+        types = import_module("mcp.types" if major == 1 else "mcp_types")
+        self._request: Callable[..., Any] = types.JSONRPCRequest.model_validate_json
+        self._serve_session: Callable[..., Awaitable[None]] | None = None
         if major == 1:
-            message = import_module("mcp.types").JSONRPCMessage
-            self._decode: Callable[[bytes], Any] = lambda data: message.model_validate_json(data).root
-            self._envelope: Callable[[Any], Any] = message
+            self._decode: Callable[[bytes], Any] = lambda data: (
+                types.JSONRPCMessage.model_validate_json(data).root
+            )
+            self._envelope: Callable[[Any], Any] = types.JSONRPCMessage
             self._dumped = {"by_alias": True, "exclude_none": True}
             self._request_context = import_module("mcp.server.lowlevel.server").request_ctx
         else:
-            adapter = import_module("mcp_types").jsonrpc_message_adapter
-            self._decode = lambda data: adapter.validate_json(data, by_name=False)
+            self._decode = lambda data: types.jsonrpc_message_adapter.validate_json(data, by_name=False)
             self._envelope = lambda message: message
             self._dumped = {"by_alias": True, "exclude_unset": True}
             self._request_context = None
+            if in_sessions:
+                self._serve_session = getattr(import_module("mcp.server.runner"), "serve_loop", None)
 
-    def decode(self, data: bytes) -> tuple[Any, object]:
-        """Return a message of the framework, and its id if it is a request."""
-        message = self._decode(data)
-        return message, getattr(message, "id", None) if hasattr(message, "method") else None
+    async def run(self, server: Any, read: Input, write: Output) -> None:
+        """Let an object serve one client, until its input ends.
+
+        `run` of `mcp` 2 reads the first message to learn the era, and from then on passes each message from one task to
+        another. Its own HTTP server, which knows the era, calls `serve_loop` for a session, and so do we.
+        """
+        options = server.create_initialization_options()
+        if self._serve_session is None:
+            await server.run(read, write, options)
+            return
+        async with server.lifespan(server) as state:
+            await self._serve_session(server, read, write, lifespan_state=state, init_options=options)
+
+    def decode(self, data: bytes) -> Any:
+        """Return a message of the framework: a notification or a response."""
+        return self._decode(data)
+
+    def request(self, request: OutgoingRequest) -> Any:
+        """Return a request as a message of the framework."""
+        return self._request(request_message(request.id, request.method, request.params))
 
     def wrap(self, message: Any, caller: Caller | None) -> Any:
         """Return a message for the run, with the HTTP request of the client that caused it."""
@@ -162,8 +185,7 @@ class HostedRun:
         self._context = context
         self._observer = observer
         self._no_call = OutgoingRequest(0, "", {})
-        self._to_run, from_us = self._anyio.create_memory_object_stream(BEHIND)
-        self._input = _Input(from_us)
+        self.input: Input = Input(self._delivery, self._anyio.EndOfStream)
         self._failure: BaseException | None = None
         self._run = asyncio.get_running_loop().create_task(
             self._serve(), name="holdfast hosted run", context=context.copy()
@@ -187,35 +209,56 @@ class HostedRun:
         await asyncio.wait({self._run})
         return b""
 
+    def put(self, request: OutgoingRequest) -> None:
+        """Let the run take a request.
+
+        Raises:
+            Broken: the run has ended.
+        """
+        if self.input.is_closed:
+            raise self._ended()
+        self.input.put(request)
+
     async def write(self, message: bytes) -> None:
-        """Give a message to the run.
+        """Wait until the run takes a notification, or a response.
 
         Raises:
             NotSent: the framework does not accept the message.
             Broken: the run has ended.
         """
         try:
-            decoded, number = self._dialect.decode(message)
+            decoded = self._dialect.decode(message)
         except ValueError as error:
             raise NotSent(f"{self._server.name} does not accept the message: {error}") from error
-        request = self._receiver.pending.get(number)
+        context = self._context.copy()
+        context.run(_CALL.set, None)
+        if not await self.input.write((context, self._dialect.wrap(decoded, None))):
+            raise self._ended()
+
+    def _delivery(self, request: OutgoingRequest) -> Delivery | None:
+        """Return a request as the run gets it; None if the framework does not accept it."""
+        try:
+            message = self._dialect.request(request)
+        except ValueError as error:
+            request.fail(NotSent(f"{self._server.name} does not accept the message: {error}"))
+            return None
         caller = caller_of(request)
         context = self._context.copy()
         context.run(_CALL.set, request)
         if caller is not None:
             context.run(OWNER.set, caller.owner)
             context.run(self._dialect.identity.variable.set, self._dialect.identity.user(caller))
-        try:
-            await self._to_run.send((context, self._dialect.wrap(decoded, caller)))
-        except (self._anyio.BrokenResourceError, self._anyio.ClosedResourceError):
-            raise Broken(f"the server has ended; {self.last_words}") from None
+        return context, self._dialect.wrap(message, caller)
+
+    def _ended(self) -> Broken:
+        return Broken(f"the server has ended; {self.last_words}")
 
     async def aclose(self) -> None:
         """End the run's input, which cancels its handlers, and wait for its end.
 
         A handler that blocks a thread cannot be cancelled. It is left alone after `STOP_SECONDS`.
         """
-        self._to_run.close()
+        self.input.close()
         _, running = await asyncio.wait({self._run}, timeout=STOP_SECONDS)
         if running:
             self._observer.note("hosted.run_lingers", server=self._server.name)
@@ -225,20 +268,22 @@ class HostedRun:
         """Take a message of the run, in the task that writes it."""
         if self.link is None or self._run.done():
             raise self._anyio.ClosedResourceError
-        origin = self._origin(item)
+        answered = self._dialect.answered(item)
+        origin = self._origin(item) if answered is None else self._no_call
         try:
             message = self._dialect.encode(item)
         except ValueError as error:
             # Half of a surrogate pair, for example. An error in the task of the framework would end the run.
-            request = self._receiver.pending.get(self._dialect.answered(item))
+            request = self._receiver.pending.get(answered)
             if request is None:
                 raise
             request.fail(BadAnswer(f"the answer to {request.method} cannot be encoded: {error}"))
             return
         self._receiver.take(self.link, message, origin)
-        # A handler that writes in a loop lets other tasks run, and waits for a client that reads slowly.
-        await asyncio.sleep(0)
-        await origin.room()
+        if answered is None:
+            # A handler that writes in a loop lets other tasks run, and waits for a client that reads slowly.
+            await asyncio.sleep(0)
+            await origin.room()
 
     def _origin(self, item: Any) -> OutgoingRequest:
         number = self._dialect.call_id(item)
@@ -250,57 +295,27 @@ class HostedRun:
         return call if call is not None and pending.get(call.id) is call else self._no_call
 
     async def _serve(self) -> None:
-        server = self._server
         try:
-            await server.run(self._input, _Output(self), server.create_initialization_options())
+            await self._dialect.run(self._server, self.input, Output(self.take))
         except Exception as error:  # noqa: BLE001 - the author's code; the link reports its end
             self._failure = error
-            self._observer.note("hosted.run_failed", server=server.name, error=error)
+            self._observer.note("hosted.run_failed", server=self._server.name, error=error)
         finally:
-            await self._input.aclose()
+            self.input.close()
 
 
-class _Stream:
-    """The methods that both streams of a run have."""
+class HostedLink(DuplexLink):
+    """A link over a run, which takes a request as it is."""
 
-    async def aclose(self) -> None:
-        return
+    def __init__(self, run: HostedRun, receiver: Receiver, observer: Observer) -> None:
+        super().__init__(run, receiver, observer)
+        self._run = run
 
-    async def __aenter__(self) -> Self:
-        return self
+    @override
+    def _send(self, request: OutgoingRequest) -> None:
+        self._run.put(request)
 
-    async def __aexit__(self, *_exception: object) -> None:
-        await self.aclose()
-
-
-class _Input(_Stream):
-    """The stream that the run reads."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self.last_context: contextvars.Context | None = None
-        """The context for the handler of the last message; `mcp` 2 looks for it."""
-
-    async def receive(self) -> Any:
-        self.last_context, item = await self._stream.receive()
-        return item
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        self.last_context, item = await self._stream.__anext__()
-        return item
-
-    async def aclose(self) -> None:
-        self._stream.close()
-
-
-class _Output(_Stream):
-    """The stream that the run writes."""
-
-    def __init__(self, duplex: HostedRun) -> None:
-        self._duplex = duplex
-
-    async def send(self, item: Any) -> None:
-        await self._duplex.take(item)
+    @override
+    def _forget(self, request: OutgoingRequest) -> None:
+        self._run.input.forget(request)
+        super()._forget(request)
