@@ -47,6 +47,8 @@ from holdfast.wire.lines import LineBuffer
 STDERR_BYTES: Final = 64 * 1024
 STDERR_LINE: Final = 2_000
 """The most bytes of one line of stderr that are reported."""
+UNWRITTEN: Final = 16 * 1024
+"""Bytes in our buffer at which a line waits until they have left. `drain` never waits below it."""
 CHUNK: Final = 64 * 1024
 POLL_SECONDS: Final = 0.02
 DYING_SECONDS: Final = 0.5
@@ -220,7 +222,7 @@ class Child:
     async def write(self, message: bytes) -> None:
         """Write a line; wait while the child does not read.
 
-        One line is written at a time, and only when the line before it has left our buffer: a child that does not read
+        A line is written only when those before it have left our buffer, up to a few KiB: a child that does not read
         costs the memory of one line, even if many callers gave up waiting.
 
         Raises:
@@ -228,11 +230,18 @@ class Child:
         """
         stdin = self._process.stdin if self._process is not None else None
         try:
-            async with self._turn:
-                if stdin is None or stdin.is_closing():
-                    raise BrokenPipeError
-                await stdin.drain()
-                stdin.write(message + b"\n")
+            if stdin is None or stdin.is_closing():
+                raise BrokenPipeError
+            if self._turn.locked() or _is_full(stdin):
+                async with self._turn:
+                    await stdin.drain()
+                    if stdin.is_closing():
+                        raise BrokenPipeError
+                    stdin.write(message + b"\n")
+                    await stdin.drain()
+                return
+            stdin.write(message + b"\n")
+            if _is_full(stdin) or stdin.is_closing():
                 await stdin.drain()
         except (ConnectionError, RuntimeError):
             # A child that has just exited: its last lines of stderr may still be in the pipe.
@@ -350,6 +359,11 @@ class Child:
                 for one in lines:
                     self._options.on_stderr(one[:STDERR_LINE].decode("utf-8", "replace"))
                 line = line[-STDERR_LINE:]
+
+
+def _is_full(stdin: asyncio.StreamWriter) -> bool:
+    """Return True if `drain` may have to wait: most lines do not need it, nor a turn."""
+    return stdin.transport.get_write_buffer_size() > UNWRITTEN
 
 
 class _Protocol(asyncio.subprocess.SubprocessStreamProtocol):

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.backs.hosted.lifespan import Lifespan
 from holdfast.backs.hosted.run import STOP_SECONDS, Dialect
-from holdfast.backs.hosted.streams import Input
+from holdfast.backs.hosted.streams import RunInput
 from holdfast.engine.caller import Caller
 from holdfast.errors import BadAnswer, McpError, NotSent, OutcomeUnknown
 from holdfast.ports import Ports, SystemClock, SystemRandom
@@ -187,7 +187,7 @@ async def test_a_request_that_the_framework_does_not_accept_fails_alone() -> Non
 
 @virtual_test
 async def test_a_message_without_a_request_waits_with_its_writer() -> None:
-    read = Input(lambda _: None, EOFError)
+    read = RunInput(lambda _: None, EOFError)
     context = contextvars.copy_context()
     given_up = asyncio.create_task(read.write((context, "given up")))
     kept = asyncio.create_task(read.write((context, "kept")))

@@ -24,7 +24,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from holdfast.backs.hosted.identity import HostedIdentity, PresentUser, caller_of
-from holdfast.backs.hosted.streams import Delivery, Input, Output
+from holdfast.backs.hosted.streams import Delivery, RunInput, RunOutput
 from holdfast.engine.caller import Caller
 from holdfast.engine.slots import Slots
 from holdfast.errors import BadAnswer, Broken, NotSent
@@ -113,7 +113,7 @@ class Dialect:
             if in_sessions:
                 self._serve_session = getattr(import_module("mcp.server.runner"), "serve_loop", None)
 
-    async def run(self, server: Any, read: Input, write: Output) -> None:
+    async def run(self, server: Any, read: RunInput, write: RunOutput) -> None:
         """Let an object serve one client, until its input ends.
 
         `run` of `mcp` 2 reads the first message to learn the era, and from then on passes each message from one task to
@@ -185,7 +185,7 @@ class HostedRun:
         self._context = context
         self._observer = observer
         self._no_call = OutgoingRequest(0, "", {})
-        self.input: Input = Input(self._delivery, self._anyio.EndOfStream)
+        self.input: RunInput = RunInput(self._delivery, self._anyio.EndOfStream)
         self._failure: BaseException | None = None
         self._run = asyncio.get_running_loop().create_task(
             self._serve(), name="holdfast hosted run", context=context.copy()
@@ -296,7 +296,7 @@ class HostedRun:
 
     async def _serve(self) -> None:
         try:
-            await self._dialect.run(self._server, self.input, Output(self.take))
+            await self._dialect.run(self._server, self.input, RunOutput(self.take))
         except Exception as error:  # noqa: BLE001 - the author's code; the link reports its end
             self._failure = error
             self._observer.note("hosted.run_failed", server=self._server.name, error=error)

@@ -30,7 +30,7 @@ class _Stream:
         await self.aclose()
 
 
-class Input(_Stream):
+class RunInput(_Stream):
     """The stream that the run reads.
 
     `deliver` makes the message of a request; it returns None for one that the framework does not accept.
@@ -126,7 +126,7 @@ class Input(_Stream):
         self.close()
 
 
-class Output(_Stream):
+class RunOutput(_Stream):
     """The stream that the run writes."""
 
     def __init__(self, take: Callable[[Any], Awaitable[None]]) -> None:
