@@ -11,7 +11,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from holdfast.fronts.http.asgi_host.host import AsgiChannel, request_of
+from holdfast.fronts.http.asgi_host.asgi_channel import AsgiChannel, request_of
 from holdfast.fronts.http.decide.started_call import finish
 from holdfast.fronts.http.front import HttpFront
 from tests.messages import (

@@ -17,7 +17,7 @@ from holdfast.fronts.http.http1.sockets import bind
 from holdfast.ops.admin import surface
 from holdfast.ops.metrics.samples import Sample
 from holdfast.ops.ring import Happened
-from holdfast.ops.schema import (
+from holdfast.ops.views import (
     CallView,
     FiguresView,
     FleetState,

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from holdfast.ops.schema import ReplicaView, UpstreamView
+from holdfast.ops.views import ReplicaView, UpstreamView
 from tests.browser.chromium import Chromium, Tab
 from tests.browser.dashboard import CALLS, SESSIONS, count_is, row_shows, rows, signed_in
 from tests.browser.fleet import PAGE, TOKEN, Fleet, Served, busy_fleet, call, served, session, tool

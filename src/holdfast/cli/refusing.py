@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final, NoReturn
 
-from holdfast.cli.origins import with_places
+from holdfast.cli.value_places import with_places
 from holdfast.errors import ConfigError, Exposed, LifespanEnded
 from holdfast.ops import tracebacks
 

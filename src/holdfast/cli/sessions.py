@@ -23,7 +23,7 @@ from holdfast.engine.audit import short
 from holdfast.errors import ConfigError
 from holdfast.ops.log import escaped
 from holdfast.ops.ring import Happened
-from holdfast.ops.schema import NO_EVENTS, CallView, FleetState, ShownSession
+from holdfast.ops.views import NO_EVENTS, CallView, FleetState, ShownSession
 
 LIMIT: Final = 1000
 _OLDEST: Final = 20

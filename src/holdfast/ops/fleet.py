@@ -37,16 +37,6 @@ from holdfast.ops.history import Point
 from holdfast.ops.metrics.samples import Sample
 from holdfast.ops.recent import Recent
 from holdfast.ops.ring import Happened, Ring
-from holdfast.ops.schema import (
-    NO_EVENTS,
-    CallView,
-    FiguresView,
-    FleetState,
-    ReplicaView,
-    ServerView,
-    ShownSession,
-    ToolView,
-)
 from holdfast.ops.served_process import (
     MOST_CALLS,
     MOST_EVENTS,
@@ -58,6 +48,16 @@ from holdfast.ops.served_process import (
     recent_view,
 )
 from holdfast.ops.session_pages import PATIENCE, SessionPages, session_view
+from holdfast.ops.views import (
+    NO_EVENTS,
+    CallView,
+    FiguresView,
+    FleetState,
+    ReplicaView,
+    ServerView,
+    ShownSession,
+    ToolView,
+)
 from holdfast.ops.waits import MAYBE_READER
 from holdfast.ports import Random
 from holdfast.stores.base import Totals

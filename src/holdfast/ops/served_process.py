@@ -32,7 +32,7 @@ from holdfast.ops.metrics.samples import Sample
 from holdfast.ops.operated import Operated
 from holdfast.ops.recent import Recent
 from holdfast.ops.ring import Happened, Ring
-from holdfast.ops.schema import CallView, FiguresView, RecentView, UpstreamView
+from holdfast.ops.views import CallView, FiguresView, RecentView, UpstreamView
 from holdfast.ops.waits import live_state, waits_for
 from holdfast.ports import Random, SystemRandom
 from holdfast.protocol.quirks import SHOWN_NAME

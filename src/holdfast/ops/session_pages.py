@@ -16,8 +16,8 @@ from holdfast.core.lifecycle import SessionState
 from holdfast.engine.audit import short
 from holdfast.engine.session import HIDDEN
 from holdfast.errors import StoreError
-from holdfast.ops.schema import ShownSession
 from holdfast.ops.served_process import Part
+from holdfast.ops.views import ShownSession
 from holdfast.protocol.quirks import shown_name
 from holdfast.stores.base import Listing, Status, Totals
 

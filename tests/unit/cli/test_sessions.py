@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.cli import admin_client
 from holdfast.ops.ring import Happened
-from holdfast.ops.schema import ServerView
+from holdfast.ops.views import ServerView
 from tests.browser.fleet import PAGE, TOKEN, Fleet, call, served, session
 from tests.command_line import Done, run
 from tests.support import async_test

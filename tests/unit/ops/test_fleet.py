@@ -23,9 +23,9 @@ from holdfast.ops.fleet import FleetView, merged_history, merged_tools
 from holdfast.ops.operated import Operated
 from holdfast.ops.recent import NO_CALLS, EndedCalls, Recent
 from holdfast.ops.ring import Happened, Ring
-from holdfast.ops.schema import NO_EVENTS, CallView, FiguresView
 from holdfast.ops.served_process import ANSWER_BYTES, FleetQuestion, Live, Part, Said, ServedProcess, bounded
 from holdfast.ops.session_pages import PATIENCE
+from holdfast.ops.views import NO_EVENTS, CallView, FiguresView
 from holdfast.protocol.patience import HandOverTime
 from holdfast.protocol.sessionless import TASKS
 from holdfast.server.running.operations import Operations

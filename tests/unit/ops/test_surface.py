@@ -8,14 +8,14 @@ from typing import Any, Final
 import pytest
 
 from holdfast.errors import StoreUnavailable
-from holdfast.fronts.http.asgi_host.host import AsgiChannel, request_of
+from holdfast.fronts.http.asgi_host.asgi_channel import AsgiChannel, request_of
 from holdfast.fronts.http.read.request import Receive, Scope, Send
 from holdfast.ops.admin.admin_guard import GUESSES
 from holdfast.ops.admin.surface import ROUTES, Surface
 from holdfast.ops.metrics import families
 from holdfast.ops.metrics.samples import Sample, number
 from holdfast.ops.ring import Happened
-from holdfast.ops.schema import FiguresView, FleetState, ShownSession
+from holdfast.ops.views import FiguresView, FleetState, ShownSession
 from holdfast.testing import NotingObserver
 from tests.asgi import Call, Peer
 from tests.http.paper import settled

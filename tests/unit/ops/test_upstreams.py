@@ -14,8 +14,8 @@ from holdfast.ops.figures import Figures
 from holdfast.ops.fleet import FleetView
 from holdfast.ops.operated import Operated
 from holdfast.ops.ring import Ring
-from holdfast.ops.schema import UpstreamView
 from holdfast.ops.served_process import Part
+from holdfast.ops.views import UpstreamView
 from tests.support import async_test, until
 
 PROGRAM: Final = """

@@ -14,7 +14,7 @@ from holdfast.ops.admin.workers import Workers
 from holdfast.ops.metrics import families
 from holdfast.ops.metrics.samples import Sample, number
 from holdfast.ops.ring import Happened
-from holdfast.ops.schema import FiguresView, FleetState, ShownSession
+from holdfast.ops.views import FiguresView, FleetState, ShownSession
 from tests.support import virtual_test
 
 

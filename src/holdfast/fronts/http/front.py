@@ -30,7 +30,7 @@ from holdfast.errors import (
     Unresumable,
     Withdrawn,
 )
-from holdfast.fronts.http.asgi_host.host import AsgiChannel, lifespan, request_of
+from holdfast.fronts.http.asgi_host.asgi_channel import AsgiChannel, lifespan, request_of
 from holdfast.fronts.http.decide.author_routes import CustomRoutes, RouteApplication
 from holdfast.fronts.http.decide.health import LIVE, READY, health
 from holdfast.fronts.http.decide.host_and_origin import HeadRules, check_version, cors_headers, preflight

@@ -10,7 +10,7 @@ from typing import Final
 from holdfast.engine.audit import Reason
 from holdfast.engine.group import EngineGroup
 from holdfast.errors import ConfigError
-from holdfast.fronts.http.asgi_host.host import AsgiChannel, lifespan, request_of
+from holdfast.fronts.http.asgi_host.asgi_channel import AsgiChannel, lifespan, request_of
 from holdfast.fronts.http.decide.health import LIVE, READY, health
 from holdfast.fronts.http.decide.started_call import Unfinished, finish
 from holdfast.fronts.http.front import HttpFront

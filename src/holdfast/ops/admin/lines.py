@@ -22,7 +22,7 @@ from holdfast.errors import HoldfastError
 from holdfast.ops.admin.surface import FleetSource
 from holdfast.ops.metrics.samples import Sample
 from holdfast.ops.ring import Happened
-from holdfast.ops.schema import FleetState, ShownSession
+from holdfast.ops.views import FleetState, ShownSession
 
 ANSWERS: Final[dict[str, Any]] = {
     "state": FleetState,

@@ -25,7 +25,7 @@ from holdfast.ops.admin.admin_guard import AdminGuard, AdminRefusal
 from holdfast.ops.metrics.samples import Sample
 from holdfast.ops.metrics.text import CONTENT_TYPE, prometheus_text
 from holdfast.ops.ring import Happened
-from holdfast.ops.schema import FleetState, ShownSession
+from holdfast.ops.views import FleetState, ShownSession
 from holdfast.ports import Clock, Observer, SystemClock
 
 LIVE_SECONDS: Final = 1.0

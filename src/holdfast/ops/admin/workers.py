@@ -19,7 +19,7 @@ from holdfast.ops.admin.lines import Line, WorkerFailed, opened_line
 from holdfast.ops.metrics.families import FAMILIES
 from holdfast.ops.metrics.samples import Sample, merged
 from holdfast.ops.ring import Happened
-from holdfast.ops.schema import FleetState, ShownSession
+from holdfast.ops.views import FleetState, ShownSession
 
 HEDGE: Final = 2.0
 """Seconds after which another worker is asked too."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl
 
-from holdfast.fronts.http.asgi_host.host import AsgiChannel
+from holdfast.fronts.http.asgi_host.asgi_channel import AsgiChannel
 from holdfast.fronts.http.decide.author_routes import PRINCIPAL, RouteApplication
 from holdfast.fronts.http.read.body import read_body
 from holdfast.fronts.http.read.request import Receive, Scope, Send

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.origins import with_places
+from holdfast.cli.value_places import with_places
 
 FILE = """
 log_level = "loud"
