@@ -236,6 +236,15 @@ def messages_reordered() -> Patches:
     return _with((StreamBuffer, "store", reordered))
 
 
+def lost_attach_forgotten() -> Patches:
+    """A reader that the store has attached, and whose reply was lost, stays."""
+
+    async def forgotten(_: Readers, _key: str, _stream: str | None) -> None:
+        """Do nothing."""
+
+    return _with((Readers, "_undo", forgotten))
+
+
 def fatal_write() -> Patches:
     """A write that fails ends the session."""
     detach = Readers.detach
@@ -492,6 +501,7 @@ _MADE: Final[dict[str, Bug]] = {
     "serial receive loop": Bug(serial_receive_loop(), "answer", "I7"),
     "unbounded sessions": Bug(unbounded_sessions()),
     "detach without generation": Bug(stale_detach(), "grace", "I8"),
+    "a lost attach is not given back": Bug(lost_attach_forgotten(), "grace", "I8"),
     "grace not looked at again": Bug(grace_by_timer(), "grace", "I8"),
     "others declared dead after an outage": Bug(reaped_after_an_outage(), "outage", "G11"),
     "a lease that ended is lost": Bug(lease_never_revived(), "outage", "G11"),
@@ -538,6 +548,7 @@ _ORIGINS: Final = {
     "serial receive loop": "trap 45",
     "unbounded sessions": "traps 33 and 34",
     "detach without generation": "ours, 17b20a17",
+    "a lost attach is not given back": "law 6",
     "grace not looked at again": "trap 39",
     "others declared dead after an outage": "ours, f5fd3afd",
     "a lease that ended is lost": "ours, f5fd3afd",

@@ -18,6 +18,8 @@ from tests.simulation.loop import Actor, SimLoop
 
 RESEND_AFTER: Final = 0.2
 """Seconds after which a call without a reply is sent again."""
+GIVEN_UP: Final = 0.5
+"""How often an attach without a reply is given up instead."""
 PATIENCE: Final = 1.0
 """Seconds after which a store that cannot be reached is given up."""
 SECOND_LOOK: Final = 1.0
@@ -94,6 +96,9 @@ class FaultyStore:
         with contextlib.suppress(HoldfastError):
             await self._connection.call(name, args, kwargs, operation)
         await self._loop.pause(RESEND_AFTER)
+        if name == "attach" and self._random() < GIVEN_UP:
+            self._faults.fired["lost attach"] += 1
+            raise StoreUnavailable("no reply came in time")
         await self._loop.pause(self._random() * self._faults.latency)
         if self.cut_until > self._loop.time():
             await self._knock()

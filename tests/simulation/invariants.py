@@ -37,6 +37,10 @@ def _streams_end_once(world: World) -> None:
         if stream in ledger.claims and True not in ends and key not in ledger.closings:
             ledger.violate("I1", f"stream {stream[:6]} never ended")
     for key, session in world.store._sessions.items():
+        if session.readers:
+            ledger.violate(
+                "I8", f"{session.readers} readers are left in {key[:6]}, and no connection is open"
+            )
         running = [name[:6] for name, channel in session.exchanges.items() if channel.running]
         if running or session.running or session.calls:
             ledger.violate("I1", f"{running} still in flight in {key[:6]}, counted as {session.running}")

@@ -208,6 +208,8 @@ class Probed(Struct, frozen=True):
     withdrawn: bool = False
     """It was given back. If it does not run, nothing of it ran. If it runs, its connection is gone, and no reader
     has followed."""
+    generation: int = 0
+    """Of the stream's last reader; 0 until one has attached."""
 
 
 class Orphan(Struct, frozen=True):

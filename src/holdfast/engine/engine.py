@@ -193,7 +193,9 @@ class Engine:
         """Make the parts for calls without a session that other replicas, a key or a conversation concern."""
         runtime, calls = self.runtime, self.sessionless
         self.forwarding = Forwarding(runtime, self.readers, calls, inbox)
-        self.idempotent = IdempotentCalls(runtime, calls, self.exchanges.claims, self.forwarding)
+        self.idempotent = IdempotentCalls(
+            runtime, calls, self.exchanges.claims, self.readers, self.forwarding
+        )
         self.conversations = Conversations(runtime, calls, self.idempotent, self.forwarding)
 
     def _made_homes(self, inbox: Inbox) -> Homes | None:

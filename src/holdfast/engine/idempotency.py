@@ -52,7 +52,8 @@ from holdfast.engine.exchange import Exchange
 from holdfast.engine.forwarding import Forwarding
 from holdfast.engine.outages import retried
 from holdfast.engine.outcome import ANSWER_DROPPED, Outcome
-from holdfast.engine.reader import Reader
+from holdfast.engine.reader import End, Reader
+from holdfast.engine.readers import Readers
 from holdfast.engine.rounds import ResponseWaiter, RoundWriter
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import HIDDEN
@@ -68,6 +69,9 @@ from holdfast.errors import (
     ParkedGone,
     SessionGone,
     StoreError,
+    Unbegun,
+    Unresumable,
+    Withdrawn,
 )
 from holdfast.protocol.idempotency import KEY
 from holdfast.protocol.sessionless import SUSPENDABLE, RequestMeta
@@ -113,9 +117,15 @@ class IdempotentCalls:
     """Starts calls that have a key, and answers their repeats."""
 
     def __init__(
-        self, runtime: Runtime, calls: SessionlessCalls, claims: Claims, forwarding: Forwarding
+        self,
+        runtime: Runtime,
+        calls: SessionlessCalls,
+        claims: Claims,
+        readers: Readers,
+        forwarding: Forwarding,
     ) -> None:
         self._runtime = runtime
+        self._readers = readers
         self._sessionless = calls
         self._claims = claims
         self._forward = forwarding.forward
@@ -321,17 +331,18 @@ class IdempotentCalls:
         return writer.add_waiter(exchange, 0, request.id)
 
     async def _find_kept(self, session: str, stream: str, principal: str) -> Outcome | None:
-        store = self._runtime.store
-        attached = await store.attach(session, principal, stream, None)
-        if attached is Refusal.UNRESUMABLE:
-            raise OutcomeUnknown(ANSWER_DROPPED)
-        if isinstance(attached, Refusal):
+        try:
+            reader = await self._readers.attach(session, principal, stream)
+        except Unresumable:
+            raise OutcomeUnknown(ANSWER_DROPPED) from None
+        except (SessionGone, Unbegun, Withdrawn):
             return None
-        page = await store.read(session, stream, attached.cursor, 1, 1)
-        generation = attached.generation
-        await self._runtime.write_eventually(
-            lambda: store.detach(session, stream, generation, None, broke=False)
-        )
+        try:
+            page = await self._runtime.store.read(session, stream, reader.cursor, 1, 1)
+        finally:
+            # No break, and without progress: the answer stays kept.
+            reader.stop(End.AGED)
+            await self._readers.detach(reader)
         if page is None or not page.events:
             return None
         terminal = msgspec.json.decode(page.events[-1].data, type=_Terminal)

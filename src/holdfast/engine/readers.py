@@ -19,8 +19,10 @@ it becomes idle instead.
 
 Why a place is not lost. A reader that the store has attached must be detached, or its session would count as attached
 forever and would never begin its grace period. So the attach runs in its own task: if the request that wanted it is
-cancelled, the task still ends, and its reader is given back (`Runtime.take_or_give_back`). A detach without an answer
-of the store is sent again until there is one (`Runtime.write_eventually`).
+cancelled, the task still ends, and its reader is given back (`Runtime.take_or_give_back`). If the store does not answer
+an attach in time, it may have attached a reader that this process does not know: once no attach of the session is under
+way, the store is asked who has the place, and a reader of this replica that is unknown here is detached (`_undo`). A
+detach without an answer of the store is sent again until there is one (`Runtime.write_eventually`).
 
 The effect of an end. BROKE and STALLED are breaks: if the session has no other reader, it becomes detached. The other
 ends are no breaks: AGED, a finished stream, a takeover. `detach` takes effect once for each reader, for every kind of
@@ -44,6 +46,7 @@ another replica a repeat may still be claimed first, if the break falls into the
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, Final
 
@@ -51,7 +54,7 @@ from holdfast.core.empty_table import EMPTY
 from holdfast.core.fate import FateAction, FateInput
 from holdfast.core.stream import Position
 from holdfast.engine.exchange import SessionExchange
-from holdfast.engine.outages import RETRY_SECONDS
+from holdfast.engine.outages import RETRY_SECONDS, retried
 from holdfast.engine.outcome import ANSWER_DROPPED
 from holdfast.engine.reader import End, Reader
 from holdfast.engine.runtime import Runtime
@@ -69,7 +72,7 @@ from holdfast.errors import (
     Unresumable,
     Withdrawn,
 )
-from holdfast.stores.base import Refusal
+from holdfast.stores.base import Attached, Refusal
 from holdfast.wire.jsonrpc import RequestId
 
 _LOOK_SECONDS = 0.1
@@ -94,6 +97,8 @@ class Readers:
     def __init__(self, runtime: Runtime, sessions: Sessions) -> None:
         self._runtime = runtime
         self._sessions = sessions
+        self._attaching: Counter[str] = Counter()
+        """By session: how many attaches are on their way to the store."""
 
     async def first(self, exchange: SessionExchange) -> Reader:
         """Make the POST that claimed the exchange the reader of its stream, which now begins to exist.
@@ -149,7 +154,7 @@ class Readers:
             return reader
 
     async def _attach(self, key: str, principal: str, stream: str | None, cursor: Position | None) -> Reader:
-        attached = await self._runtime.store.attach(key, principal, stream, cursor)
+        attached = await self._take_place(key, principal, stream, cursor)
         if isinstance(attached, Refusal):
             # Only a repeat of its request asks for a stream that has never begun; an event id of it is forged.
             is_forged = attached is Refusal.WITHDRAWN and cursor is not None
@@ -172,6 +177,47 @@ class Readers:
             reader.end = End.FINISHED
         self._install(reader, _writer_of(session, name), FateInput.REPEATED, standalone=standalone)
         return reader
+
+    async def _take_place(
+        self,
+        key: str,
+        principal: str,
+        stream: str | None,
+        cursor: Position | None,
+        *,
+        since: int | None = None,
+    ) -> Attached | Refusal:
+        """Attach a reader in the store. If it is not known whether it did, the place is given back later."""
+        self._attaching[key] += 1
+        try:
+            return await self._runtime.store.attach(key, principal, stream, cursor, since=since)
+        except Exception:
+            self._runtime.spawn(self._undo(key, stream))
+            raise
+        finally:
+            self._attaching[key] -= 1
+            if not self._attaching[key]:
+                del self._attaching[key]
+
+    async def _undo(self, key: str, stream: str | None) -> None:
+        """Detach the reader of a stream if the store has one of this replica that is unknown here."""
+        runtime, store = self._runtime, self._runtime.store
+        status = await retried(lambda: store.look(key))
+        if status is None:
+            return
+        name = stream or status.record.standalone
+        probed = await retried(lambda: store.probe(key, name))
+        while key in self._attaching:
+            # What the store has may be the place of an attach whose reply is on its way here.
+            await asyncio.sleep(RETRY_SECONDS)
+            probed = await retried(lambda: store.probe(key, name))
+        if probed is None or probed.reader != store.replica or not probed.generation:
+            # A POST has generation 0, and no attach is behind it.
+            return
+        session = runtime.local_session(status.record)
+        if all(reader.generation != probed.generation for reader in session.readers.get(name, ())):
+            await self._leave(session, name, probed.generation, None, broke=True)
+        runtime.release(session)
 
     async def repeat(self, session: Session, stream: str, request_id: RequestId | None = None) -> Reader:
         """Attach a repeated POST to the exchange it repeats, from the start of its log. Waits for an unavailable store.
@@ -260,7 +306,7 @@ class Readers:
         if not _may_succeed(reader, reader.generation):
             return
         try:
-            found = await self._runtime.store.attach(
+            found = await self._take_place(
                 record.key, record.principal, stream, reader.cursor, since=reader.generation
             )
         except StoreError:

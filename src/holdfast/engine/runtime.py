@@ -147,6 +147,8 @@ class Runtime:
 
     def returned(self, session: Session) -> None:
         """Report that a detached session came back."""
+        if not session.lasting:
+            return
         self.observer.note("session.resumed", session=session.name, client=session.client_name)
         session.queue_listener(lambda: self.back.reattached(session))
 

@@ -128,6 +128,30 @@ async def test_a_reader_that_leaves_while_it_takes_over_gives_the_place_back() -
 
 
 @engine_test
+async def test_an_idle_reader_whose_takeover_lost_its_reply_takes_over_later() -> None:
+    async with pair() as (one, two):
+        old, new = await one.get(), await two.get()
+        await new.cut()
+        store = one.engine.runtime.store
+        attach, lost = store.attach, asyncio.Event()
+
+        async def without_reply(*args: object, **more: object) -> object:
+            await attach(*args, **more)  # type: ignore[arg-type]
+            lost.set()
+            store.attach = attach  # type: ignore[method-assign]
+            raise StoreUnavailable("the reply is lost, on purpose")
+
+        store.attach = without_reply  # type: ignore[method-assign,assignment]
+        await lost.wait()
+        await asyncio.sleep(2 * KEEP_ALIVE)
+        await push(two.engine, one.key, "notifications/late")
+        assert old.methods == ["notifications/late"]
+        await old.cut()
+        await asyncio.sleep(TIMES.grace_seconds + TIMES.sweep)
+        assert await store.sessions() == []
+
+
+@engine_test
 async def test_a_handler_whose_exchange_was_reaped_has_not_failed() -> None:
     goes_on = asyncio.Event()
 

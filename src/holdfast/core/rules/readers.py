@@ -104,7 +104,14 @@ def probe(doc: Document, stream: str, me: str) -> Probed | None:
     if reader and reader != replica_of(me):
         doc.told += ((WakeUp.PROBE, stream, exchange.reader),)
     is_left = doc.withdrawn is not None and stream in doc.withdrawn
-    return Probed(exchange.running, exchange.kept, reader, exchange.word, withdrawn=is_left)
+    return Probed(
+        exchange.running,
+        exchange.kept,
+        reader,
+        exchange.word,
+        withdrawn=is_left,
+        generation=exchange.generation,
+    )
 
 
 def vouch(doc: Document, stream: str, *, alive: bool) -> None:

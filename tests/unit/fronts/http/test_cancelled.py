@@ -208,3 +208,36 @@ async def test_a_repeat_of_a_call_that_was_dropped_is_answered_outcome_unknown()
         await again.done()
         assert again.json["error"]["code"] == -31002
         assert b.runs == ["held"]
+
+
+@front_test
+async def test_an_attach_whose_reply_was_lost_leaves_no_reader() -> None:
+    for stream in ("standalone", "of a call"):
+        async with opened() as (b, peer, store):
+            b.release.set()
+            call = await peer.call(1, "ticks").done()
+            store.lose_replies("attach")
+            get = peer.get() if stream == "standalone" else peer.get(call.ids[0])
+            assert (await get.done()).status == 503
+            store.recover()
+            await check_nothing_is_left(b, store)
+
+
+@front_test
+async def test_an_attach_whose_reply_was_lost_does_not_disturb_the_next_one() -> None:
+    async with opened() as (b, peer, store):
+        store.delay("look", "probe", before=SOON)
+        store.lose_replies("attach")
+        assert (await peer.get().done()).status == 503
+        store.recover()
+        # Its client is back before the lost place is looked for, and is attached while that goes on.
+        store.delay("look", "probe", before=SOON)
+        store.delay("attach", after=3 * SOON)
+        again = await peer.get().begun()
+        await asyncio.sleep(20)
+        assert not again.task.done()
+        [status] = [await store.look(key) for key in await store.sessions()]
+        assert status is not None
+        assert status.readers == 1
+        await cancel(again)
+        await check_nothing_is_left(b, store)

@@ -14,7 +14,13 @@ from holdfast.core.lifecycle import SessionInput
 from holdfast.core.records import KEPT_SECONDS
 from holdfast.core.rules.streams import drop_finished
 from holdfast.engine.session import HIDDEN
-from holdfast.errors import INVALID_PARAMS, INVALID_REQUEST, OUTCOME_UNKNOWN, REQUEST_CANCELLED
+from holdfast.errors import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    OUTCOME_UNKNOWN,
+    REQUEST_CANCELLED,
+    StoreUnavailable,
+)
 from holdfast.protocol.idempotency import HEADER, KEY
 from holdfast.stores.base import Claimed
 from holdfast.testing.store.limits import tight
@@ -398,6 +404,33 @@ async def test_a_repeat_after_its_kept_answer_was_dropped_gets_the_reason_and_do
         again = answer(await call(p, id=2).done())["error"]
         assert (again["code"], "executed already" in again["message"]) == (OUTCOME_UNKNOWN, True)
         assert one.runs == ["held"]
+
+
+@pytest.mark.parametrize("fault", ["attach", "read", "cancelled"])
+@front_test
+async def test_a_repeat_that_could_not_read_the_kept_answer_leaves_no_reader(fault: str) -> None:
+    async with served("here") as (one, p, _):
+        first = await call(p, "quick").done()
+        await settle_down()
+        store: Any = one.engine.store
+        attach, read, begun = store.attach, store.read, asyncio.Event()
+
+        async def broken(*args: Any, **more: Any) -> Any:
+            await (attach if fault == "attach" else read)(*args, **more)
+            begun.set()
+            await asyncio.sleep(1 if fault == "cancelled" else 0)
+            raise StoreUnavailable("the reply is lost, on purpose")
+
+        with patch.object(store, "attach" if fault == "attach" else "read", broken):
+            again = call(p, "quick", id=2)
+            await begun.wait()
+            if fault == "cancelled":
+                again.task.cancel()
+            await asyncio.wait([again.task])
+        await asyncio.sleep(2)
+        [session] = [doc for key, doc in store._sessions.items() if key.startswith(HIDDEN)]
+        assert session.readers == 0
+        assert (await call(p, "quick", id=3).done()).json["result"] == first.json["result"]
 
 
 @front_test
