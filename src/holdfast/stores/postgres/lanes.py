@@ -8,7 +8,7 @@ applied, and each is sent alone.
 
 **Sent again.** Every command may be sent twice: a commit has a number, and the others find their work done. If the
 answer is lost, `run` sends it again until `PATIENCE` is over, and so it does with a command that PostgreSQL does not
-execute now (`refusals.py`). Reaction the store is unavailable, and the caller does not know whether the command was
+execute now (`refusals.py`). After that the store is unavailable, and the caller does not know whether the command was
 executed.
 
 **A command that is cancelled** is not sent if it still waits; else its answer is ignored.

@@ -48,7 +48,7 @@ class KnownSession:
     """A session in this process."""
 
     __slots__ = (
-        "acknowledged", "asks", "careful", "doc", "is_busy", "key", "last", "lost", "number", "queue", "registered", "running", "shy", "weight", "writer",
+        "acknowledged", "asks", "careful", "doc", "doubted", "is_busy", "key", "last", "lost", "number", "queue", "registered", "running", "shy", "weight", "writer",
     )  # fmt: skip
 
     def __init__(self, key: str) -> None:
@@ -60,6 +60,8 @@ class KnownSession:
         self.is_busy: bool = False
         self.number: int = 0
         """Of the last commit that was sent."""
+        self.doubted: int = 0
+        """Of the last commit without a reply. Until a later one is acknowledged, it may still arrive."""
         self.acknowledged: int = 0
         self.registered: str = ""
         """The incarnation under which it was registered that there is work here."""
@@ -90,9 +92,14 @@ class KnownSession:
             size += sum(len(ask.answer or b"") for ask in dict.values(doc.asks))
         return size
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """True if a commit may still arrive that was given up."""
+        return self.doubted > self.acknowledged
+
     def has_work(self, me: str) -> bool:
-        """Return True if something of the session runs, waits or is read here."""
-        if self.running or self.asks or self.is_busy:
+        """Return True if something of the session runs, waits or is read here, or a commit may still arrive."""
+        if self.running or self.asks or self.is_busy or self.is_in_doubt:
             return True
         doc = self.doc or self.last
         return doc is not None and any(one.reader == me for one in dict.values(doc.exchanges))

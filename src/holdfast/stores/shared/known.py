@@ -225,7 +225,7 @@ class KnownSessions(SessionCommands, Shelf):
             self._recent.forget(entry.key, stream)
         entry.running.clear()
         entry.asks.clear()
-        entry.acknowledged = entry.number = 0
+        entry.acknowledged = entry.number = entry.doubted = 0
         entry.registered, entry.lost = "", None
         if had_work:
             self.wake(WakeUp.CLOSED, entry.key, "")

@@ -16,8 +16,10 @@ of them are applied although others write.
 was acknowledged, a failover has lost commits: the next one restores the exchanges, events and asks that are still at
 work here (`core/rules/restore.py`).
 
-**A cancelled command** may have sent its commit. The document is forgotten then, as after a failure: the next command
-reads the session. Its commit has another number, so the one before, if it arrives later, is refused.
+**A commit without a reply**, because its command was cancelled or the store did not answer, may have been applied. The
+document is forgotten, and the next command reads the session. It commits too, also if its rules change nothing: its
+commit has another number, so the one before is refused if it arrives after that. So a result tells what became of all
+commits before it. A session in doubt is known here until then, and read again once a second.
 """
 
 import asyncio
@@ -212,7 +214,7 @@ class CommandRounds(KnownSessions):
             except (NeedsAll, NeedsIndex) as missing:
                 await self._learn_more(entry, doc, missing, needed)
                 continue
-            if doc.is_changed():
+            if doc.is_changed() or entry.is_in_doubt:
                 if entry.registered != me:
                     allowed = await self._register(entry, commands)
                     if allowed is not commands or self.me != me:
@@ -290,6 +292,7 @@ class CommandRounds(KnownSessions):
             entry.writer = writer
             entry.acknowledged = doc.writers.get(writer, 0)
             entry.lost = None
+            entry.doubted = 0
         entry.number = max(entry.number, entry.acknowledged) + 1
         renews = self._keep_longer(doc)
         commit = doc.commit(
@@ -299,7 +302,9 @@ class CommandRounds(KnownSessions):
         if renews or commit.events:
             record = doc.record
             commit.life = max(record.idle, record.grace) + max(0.0, doc.hint - self.now()) + SLACK
-        commit.frees = entry.lost is None and all(one.rule in self.frees for one in commands)
+        commit.frees = entry.lost is None and (
+            not doc.is_changed() or all(one.rule in self.frees for one in commands)
+        )
         if doc.told:
             commit.told = self._for_others(doc)
         reply = await self._send(entry, doc, commit)
@@ -321,6 +326,7 @@ class CommandRounds(KnownSessions):
         except NoRoom:
             raise
         except BaseException:
+            entry.doubted = commit.number
             # It may be applied, and then nothing else would report it.
             if any(doc.known[place] != doc.numbers[place] for place in (_HINT, _SIZE, _STATE)):
                 self.doubt(entry.key)
