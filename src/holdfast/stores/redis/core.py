@@ -26,7 +26,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from functools import lru_cache
 from hashlib import sha256
-from itertools import chain, count, repeat
+from itertools import count
 from math import ceil
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -140,31 +140,24 @@ class Core(ServerStore[str | RedisLink]):
         again: tuple[Argument, ...] | None = None,
     ) -> Any:
         """Run a script on a slot; while its reply is lost, send it again, with the arguments `again`."""
-        where = self.key(key)
-        try:
-            return await self._link.run(script, where, arguments)
-        except (Lost, Later) as failure:
-            failed: Exception = failure
-        except StoreError as error:
-            self._observer.note("store.refused", script=script, error=error.__cause__ or error)
-            raise
-        clock = asyncio.get_running_loop().time
-        begun, losses = clock(), 0
-        pauses = chain(BACKOFFS, repeat(BACKOFFS[-1]))
+        where, tried, losses, ends = self.key(key), 0, 0, 0.0
         while True:
-            losses += isinstance(failed, Lost)
-            if losses > len(BACKOFFS) or clock() - begun > PATIENCE:
-                break
-            await asyncio.sleep(next(pauses))
             try:
                 return await self._link.run(script, where, (again or arguments) if losses else arguments)
             except (Lost, Later) as failure:
-                failed = failure
+                now = asyncio.get_running_loop().time()
+                ends = ends if tried else now + PATIENCE
+                losses += isinstance(failure, Lost)
+                if losses > len(BACKOFFS) or now > ends:
+                    self._observer.note(
+                        "store.unreachable", script=script, error=failure.__cause__ or failure
+                    )
+                    raise StoreUnavailable("the store cannot be reached") from failure
             except StoreError as error:
                 self._observer.note("store.refused", script=script, error=error.__cause__ or error)
                 raise
-        self._observer.note("store.unreachable", script=script, error=failed.__cause__ or failed)
-        raise StoreUnavailable("the store cannot be reached") from failed
+            await asyncio.sleep(BACKOFFS[min(tried, len(BACKOFFS) - 1)])
+            tried += 1
 
     async def index(self, script: str, *arguments: Argument) -> list[Any]:
         """Run a script on the shared indexes."""
