@@ -103,7 +103,8 @@ class Backend(Protocol):
     # Totals over sessions
 
     def at(self) -> At:
-        """Return the circumstances of a command that is sent now."""
+        """Return the circumstances of a command that is sent now: the time, this process, and the room in the store."""
+        return At(self.now(), self.me, self._limits, -self.over)
 
     async def spare_kept(self, key: str) -> int:
         """Return the kept bytes (`core/rules/state.py`) that the principal of a session may still add."""

@@ -15,7 +15,7 @@ from holdfast.config import Limits
 from holdfast.core.ledger import Account, Charge, encoded
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.records import Closed, Ending, Refusal, SessionRecord
-from holdfast.core.rules.document import At, Document, Index
+from holdfast.core.rules.document import Document, Index
 from holdfast.core.rules.life import close, is_crowded
 from holdfast.core.stream import Position, StreamPage
 from holdfast.errors import SessionGone
@@ -291,10 +291,6 @@ class MemoryBackend(SessionCommands):
         return None
 
     # Totals
-
-    def at(self) -> At:
-        """Return the time, this process, and the room in the store."""
-        return At(self.now(), self.me, self._limits, -self.over)
 
     async def spare_kept(self, key: str) -> int:
         """Return the kept bytes that the principal of a session may still add."""

@@ -12,7 +12,6 @@ from typing import Final
 from holdfast.core.lifecycle import SessionInput
 from holdfast.core.records import Closed, Ending, Orphan
 from holdfast.core.rules import calls, life
-from holdfast.core.rules.document import At
 from holdfast.core.stream import Continuity, Event, Log, Position, StreamPage
 from holdfast.stores.backend import Why
 from holdfast.stores.shared.draft import SharedDocument
@@ -159,10 +158,6 @@ class SharedSessions(CommandRounds):
             return None
         found = self._recent.after(key, stream, cursor.seq, head.top, max_events, max_bytes)
         return None if found is None else _page(head, cursor, *found)
-
-    def at(self) -> At:
-        """Return the time, this process, and the room in the store."""
-        return At(self.now(), self.me, self._limits, -self.over)
 
 
 def _page(head: HeadLog, cursor: Position, tag: int | None, events: list[Event]) -> StreamPage:
