@@ -5,7 +5,7 @@ backend decides nothing about sessions:
 
     documents   apply, open, end
     logs        read
-    indexes     due, listed, subscribers, oldest_finished
+    indexes     due, sessions, subscribers, oldest_finished
     totals      at, spare_kept, and the number `over`
 
 The other parts of a store are primitives already, and stay beside this: leases, inbox, announcements, secrets, notices
@@ -91,7 +91,7 @@ class Backend(Protocol):
         Each of them is examined, and gets its next hint.
         """
 
-    async def listed(self, principal: str | None = None) -> list[str]:
+    async def sessions(self, principal: str | None = None) -> list[str]:
         """Return the keys of all open sessions, or of one principal's."""
 
     async def subscribers(self, uri: str) -> list[str]:

@@ -69,10 +69,6 @@ class SessionCommands(Backend):
     def _examine(self, doc: Document) -> SessionInput | None:
         return life.examine(doc, self.now())
 
-    async def sessions(self, principal: str | None = None) -> list[str]:
-        """Return the keys of all open sessions, or of the open sessions of one principal."""
-        return await self.listed(principal)
-
     async def take_home(self, key: str, expected: str) -> SessionRecord | None:
         """Make this replica the home if the home is `expected`."""
         return await self.apply(key, None, life.take_home, expected, replica_of(self.me))

@@ -268,7 +268,7 @@ class MemoryBackend(SessionCommands):
                 keys.append(key)
         return keys
 
-    async def listed(self, principal: str | None = None) -> list[str]:
+    async def sessions(self, principal: str | None = None) -> list[str]:
         """Return the keys of all open sessions, or of one principal's."""
         return list(self._sessions if principal is None else self._principals.get(principal, ()))
 

@@ -69,7 +69,7 @@ class PostgresSessions(PostgresDocuments):
         await self._run("sweep", *_NEWS, _UNREPORTED, self._told)
         return await super().sweep()
 
-    async def listed(self, principal: str | None = None) -> list[str]:
+    async def sessions(self, principal: str | None = None) -> list[str]:
         """Return the keys of all open sessions, or of one principal's."""
         if principal is None:
             return await self._column("listed")

@@ -303,7 +303,7 @@ class SessionMethods(RedisDocuments, StateMethods):
         waits = milliseconds(UNREPORTED_SECONDS) if unreported else 0
         await self.index("forget", key, hashed(principal), waits, 1, self.me)
 
-    async def listed(self, principal: str | None = None) -> list[str]:
+    async def sessions(self, principal: str | None = None) -> list[str]:
         """Return the keys of all open sessions, or of the open sessions of one principal."""
         own = () if principal is None else (hashed(principal),)
         return [key.decode() for key in (await self.index("sessions", *own))[2]]

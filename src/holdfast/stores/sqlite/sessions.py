@@ -76,7 +76,7 @@ class SqliteSessions(SharedSessions):
     # Places and indexes
 
     due: Final = reads(shelf.due)
-    listed: Final = reads(shelf.listed)
+    sessions: Final = reads(shelf.sessions)
     subscribers: Final = reads(shelf.subscribers)
     oldest_finished: Final = reads(shelf.oldest_finished)
     spare_kept: Final = reads(places.spare_kept)

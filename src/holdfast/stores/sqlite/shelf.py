@@ -306,7 +306,7 @@ def due(tx: Transaction) -> list[str]:
     return [key for (key,) in found]
 
 
-def listed(tx: Transaction, principal: str | None = None) -> list[str]:
+def sessions(tx: Transaction, principal: str | None = None) -> list[str]:
     """Return the keys of all open sessions, or of one principal's, the oldest first."""
     if principal is None:
         found = tx.execute("SELECT key FROM session ORDER BY sid")

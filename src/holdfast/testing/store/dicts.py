@@ -247,7 +247,7 @@ class DictStore(SharedSessions, MemoryState, TaskMethods, OneProcess):
         if record.key in self.shelves.sessions:
             return []
         evicted: list[Closed] = []
-        own = await self.listed(record.principal) if evict else []
+        own = await self.sessions(record.principal) if evict else []
         if is_crowded(self._limits, len(self.shelves.sessions), len(own)):
             docs = [doc for key in own if (doc := await self.load(key)) is not None]
             idle = [doc for doc in docs if not doc.running and not doc.readers]
@@ -267,7 +267,7 @@ class DictStore(SharedSessions, MemoryState, TaskMethods, OneProcess):
         """Return the sessions whose hint has passed."""
         return [key for key, one in self.shelves.sessions.items() if one.number("hint") <= self.now()]
 
-    async def listed(self, principal: str | None = None) -> list[str]:
+    async def sessions(self, principal: str | None = None) -> list[str]:
         """Return the keys of sessions."""
         sessions = self.shelves.sessions.items()
         return [key for key, one in sessions if principal is None or one.record.principal == principal]
