@@ -137,3 +137,11 @@ def test_an_id_that_another_request_has_taken_stays_with_it() -> None:
     restore(after, *known(before))
     assert after.ids[1] == "other"
     assert after.exchanges["plain"].running
+
+
+def test_the_end_of_a_restored_call_leaves_its_id_to_the_request_that_has_taken_it() -> None:
+    before, after = working(), opened()
+    claimed(after, "other", 1)
+    restore(after, *known(before))
+    calls.settle(after, "plain", after.exchanges["plain"].fence, b"end", AT, tag=9, keep=False)
+    assert after.ids[1] == "other"
