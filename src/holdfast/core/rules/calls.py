@@ -127,8 +127,7 @@ def release(doc: Document, stream: str, exchange: ExchangeRecord) -> None:
     if stream not in doc.logs:
         forget(doc, stream)
         return
-    if exchange.kept:
-        doc.exchanges[stream] = replace(exchange, kept=False)
+    doc.exchanges[stream] = replace(exchange, kept=False)
     free_id(doc, stream, exchange)
 
 

@@ -36,10 +36,8 @@ class _Rest:
         self.parts: dict[str, Any] = {}
         self.bytes: list[bytes] = []
 
-    def place(self, value: bytes | None) -> int | bool:
-        """Return the number that stands for these bytes; False for None."""
-        if value is None:
-            return False
+    def place(self, value: bytes) -> int:
+        """Return the number that stands for these bytes."""
         self.bytes.append(value)
         return len(self.bytes)
 

@@ -224,10 +224,9 @@ class NotedDocument(Document):
         if name in values:
             return values[name]
         self.reads.add(name)
-        raw = self.raw.get(name)
-        if raw is None and name != "subscriptions":
-            return None
-        found = values[name] = decode_value(name, raw)
+        found = decode_value(name, self.raw.get(name))
+        if found is not None:
+            values[name] = found
         return found
 
     withdrawn: Any = _Value()

@@ -124,13 +124,13 @@ VALUES: Final = {"answered": "d", "withdrawn": "w", "subscriptions": "u"}
 
 def decode_value(name: str, value: bytes | None) -> Any:
     """Return one of these values."""
-    if name == "answered":
-        if value is None:
-            return None
-        return OrderedDict((ask, (digest, until)) for ask, digest, until in _answered(value))
+    if name == "subscriptions":
+        return frozenset(() if value is None else _names(value))
+    if value is None:
+        return None
     if name == "withdrawn":
-        return None if value is None else dict(_withdrawn(value))
-    return frozenset() if value is None else frozenset(_names(value))
+        return dict(_withdrawn(value))
+    return OrderedDict((ask, (digest, until)) for ask, digest, until in _answered(value))
 
 
 def encode_record(record: SessionRecord) -> tuple[bytes, bytes]:

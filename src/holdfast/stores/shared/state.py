@@ -269,15 +269,11 @@ class SharedState(StateCommands):
         )
         self._state_bytes += _ENTRY + fields - known.weight
         known.weight = _ENTRY + fields
-        while self._state_bytes > _KNOWN_BYTES and self._states:
-            self._drop_known(next(iter(self._states)))
+        while self._state_bytes > _KNOWN_BYTES:
+            # A write of it that is under way goes on.
+            _, oldest = self._states.popitem(last=False)
+            self._state_bytes -= oldest.weight
         self._count_known()
-
-    def _drop_known(self, area: str) -> None:
-        """Forget what is known. A write that is under way goes on."""
-        known = self._states.pop(area, None)
-        if known is not None:
-            self._state_bytes -= known.weight
 
     async def _write(self, known: _KnownState, changes: list[_Change]) -> None:
         """Apply changes; afterwards each of them has its outcome."""

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from holdfast.core.stream import Log
 from holdfast.stores.shared.fields import Codec
 from holdfast.stores.shared.heads import HeadLog
 
@@ -197,12 +196,10 @@ class Logs(Table):
 
     @override
     def __setitem__(self, name: Any, log: Any) -> None:
-        if type(log) is Log:
-            # A rule begins a log.
-            head = HeadLog(log.low)
-            head.name = name
-            log = head
-        super().__setitem__(name, log)
+        # A rule begins a log.
+        head = HeadLog(log.low)
+        head.name = name
+        super().__setitem__(name, head)
 
     @override
     def items(self) -> Any:
