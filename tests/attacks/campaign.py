@@ -21,11 +21,13 @@ from tests.attacks.memory_attacks import (
     Attack,
     Target,
     asking_calls,
+    awaited_answers,
     cut_streams,
+    large_messages,
     unfinished_bodies,
     unfinished_handshakes,
 )
-from tests.attacks.text_attacks import TEXT_ATTACKS, used_sessions
+from tests.attacks.text_attacks import TEXT_ATTACKS, unread_messages, used_sessions
 from tests.http.certificates import write_certificate
 from tests.http.serving import Process, holdfast_serve
 
@@ -133,19 +135,24 @@ class Row(NamedTuple):
     """Its store is one that processes can share."""
     verified: bool = False
     """It asks an authorization server about tokens."""
+    proxied: bool = False
+    """It is in front of another one with the tools, at a URL."""
     options: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """The name of its attack, or `together`."""
-        kinds = f"{' (TLS)' if self.tls else ''}{' (SQLite)' if self.shared else ''}"
+        kinds = f"{' (TLS)' if self.tls else ''}{' (SQLite)' if self.shared else ''}{' (URL)' if self.proxied else ''}"
         return f"{self.attacks[0].__name__ if len(self.attacks) == 1 else 'together'}{kinds}"
 
 
 @contextlib.contextmanager
 def _served(row: Row, options: Sequence[str]) -> Iterator[tuple[Process, Path | None]]:
-    target = str(Path(__file__).with_name("memory_server.py")) + ":server"
-    with tempfile.TemporaryDirectory() as folder:
+    own = str(Path(__file__).with_name("memory_server.py")) + ":server"
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _behind(own) if row.proxied else contextlib.nullcontext(own) as target,
+    ):
         certificate = write_certificate(Path(folder) / "certificate.pem") if row.tls else None
         tls = () if certificate is None else ("--tls-cert", str(certificate))
         store = ("--store", f"sqlite:///{folder}/store.db") if row.shared else ()
@@ -154,6 +161,13 @@ def _served(row: Row, options: Sequence[str]) -> Iterator[tuple[Process, Path | 
             holdfast_serve(target, *tls, *store, *verifier, *row.options, *options) as process,
         ):
             yield process, certificate
+
+
+@contextlib.contextmanager
+def _behind(target: str) -> Iterator[str]:
+    """Serve it with plenty of memory; yield its URL."""
+    with holdfast_serve(target, "--memory", str(4 * 2**30)) as process:
+        yield f"http://127.0.0.1:{process.port}/mcp"
 
 
 @contextlib.contextmanager
@@ -204,10 +218,12 @@ def rows() -> list[Row]:
     attacks = (*ATTACKS, *TEXT_ATTACKS)
     secured = (unfinished_bodies, unfinished_handshakes)
     shared = (used_sessions, asking_calls, cut_streams)
+    proxied = (awaited_answers, unread_messages, large_messages)
     return [
         *(Row((attack,)) for attack in attacks),
         *(Row((attack,), tls=True) for attack in secured),
         *(Row((attack,), shared=True) for attack in shared),
+        *(Row((attack,), proxied=True) for attack in proxied),
         *(Row((attack,), options=options) for attack, options in ACCOUNT_ATTACKS),
         Row((tokens,), verified=True),
         Row(attacks),

@@ -325,6 +325,17 @@ async def unsent_answers(target: Target) -> None:
     await target.many(200, lambda number: target.send(post(call(number, "large", size=size), session)))
 
 
+async def awaited_answers(target: Target) -> None:
+    """The same, and each client waits until its answer begins: one that comes from a server behind was read then."""
+    session = await target.session()
+
+    async def one(number: int) -> None:
+        reader, _ = await target.send(post(call(number, "large", size=14 * 2**20), session))
+        await reader.readuntil(b'"jsonrpc"')
+
+    await target.many(200, one)
+
+
 async def batched_answers(target: Target) -> None:
     """Batches (2025-03-26) of calls with large answers, which their client does not read."""
     sessions = [await target.session(version=OLDEST) for _ in target.some(4)]

@@ -146,6 +146,10 @@ The lines of calls and of the audit are not among them: they have their own limi
 FAILURES: Final = 1_000
 """How many calls that fail have a line in `REPEAT_SECONDS`. Enough, unless a client fails on purpose to fill the
 disk."""
+TEXT: Final = 4_096
+"""Characters of a fact. The text of an error, for example, may be a client's, and of any length."""
+_TRACEBACK: Final = 16_384
+_TRACEBACK_LINES: Final = 200
 LEFT_OUT: Final = "log.left_out"
 _LIMITED_BEFORE: Final = frozenset({"call.ended", "call.failed", LEFT_OUT})
 """Events that are limited before they come here."""
@@ -310,15 +314,26 @@ def _traced(
     cause = (type(error), error, error.__traceback__)
     record = LOGGER.makeRecord(LOGGER.name, level, __file__, 0, text, (), cause, extra=structured)
     # Formatters use this text instead of making their own.
-    record.exc_text = "\n".join(f"  | {escaped(line)}" for line in tracebacks.lines(error))
+    lines, most = shortened(tracebacks.text(error), _TRACEBACK).splitlines(), _TRACEBACK_LINES // 2
+    if len(lines) > 2 * most:
+        lines[most:-most] = [f"… {len(lines) - 2 * most} lines are left out …"]
+    record.exc_text = "\n".join(f"  | {escaped(line)}" for line in lines)
     return record
 
 
 def _plain(value: object) -> str:
     """Return a value for a log line. It is quoted if it contains a space, a quote, a backslash or an equals sign."""
-    text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else str(value)
+    text = shortened(f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else str(value))
     quoted = escaped(text.replace("\\", "\\\\").replace('"', '\\"'))
     return f'"{quoted}"' if not text or _SPECIAL & set(text) else quoted
+
+
+def shortened(text: str, most: int = TEXT) -> str:
+    """Return a text without its middle if it is long: a client may have chosen it."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]} … {len(text) - 2 * half} characters are left out … {text[-half:]}"
 
 
 def escaped(text: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TextIO
 
 import msgspec
 
+from holdfast.ops.log import shortened
 from holdfast.ops.log_thread import ThreadedHandler
 from holdfast.ops.printable import printable_json
 
@@ -120,8 +121,8 @@ def _member(name: str) -> str:
 def _value(value: object) -> object:
     """Return a fact for JSON: numbers and texts unchanged, an error by its type and text."""
     if isinstance(value, BaseException):
-        return _text(f"{type(value).__name__}: {value}")
-    return value if isinstance(value, _PLAIN) else _text(str(value))
+        return _text(shortened(f"{type(value).__name__}: {value}"))
+    return value if isinstance(value, _PLAIN) else _text(shortened(str(value)))
 
 
 def _text(text: str) -> str:

@@ -77,10 +77,15 @@ def one_line(error: BaseException) -> str:
 
 def lines(error: BaseException) -> list[str]:
     """Return the lines of a traceback, without the frames between two functions of the author."""
+    return text(error).splitlines()
+
+
+def text(error: BaseException) -> str:
+    """Return the same as one text."""
     report = traceback.TracebackException.from_exception(error)
     if not is_whole():
         _trim(report)
-    return "".join(report.format()).splitlines()
+    return "".join(report.format())
 
 
 def _trim(report: traceback.TracebackException) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.ops.figures import Figures
 from holdfast.ops.log import _LIMITED_BEFORE, LEVELS, LINES, REPEAT_SECONDS, REPEATING, LogObserver
+from holdfast.ops.log_lines import HumanFormatter, JsonFormatter
 from holdfast.ops.operated import Operated
 from holdfast.ops.ring import Ring
 from holdfast.testing import NotingObserver, VirtualClock
@@ -183,3 +184,22 @@ def test_an_observer_of_the_author_is_in_place_of_the_log_and_the_ring_stays(
     assert caplog.records == []
     # Without an admin surface it is the author's own object.
     assert Operated().observer(given) is given
+
+
+@pytest.mark.parametrize("text", ["x" * 3_000_000, "\0" * 700_000, "a\n" * 700_000])
+@pytest.mark.parametrize("formatter", [HumanFormatter(), JsonFormatter()])
+def test_an_error_with_a_long_text_of_a_client_has_a_short_line(
+    text: str, formatter: logging.Formatter, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise ValueError(f"begin {text} end")
+
+    with pytest.raises(ValueError, match="begin") as failed:
+        fail()
+    LogObserver().note("handler.failed", error=failed.value, method="tools/call")
+    line = formatter.format(caplog.records[-1])
+    assert len(line) < 200_000
+    assert line.count("\n") < 210
+    assert "begin" in line
+    assert "are left out" in line
+    assert "test_log.py" in line
