@@ -85,6 +85,10 @@ URL_ELICITATION_REQUIRED: Final = -32042
 REQUEST_CANCELLED: Final = -32800
 BUSY: Final = -31001
 OUTCOME_UNKNOWN: Final = -31002
+ANSWER_DROPPED: Final = (
+    "The call was executed, but its answer was dropped: this client's answers take too much memory"
+)
+"""The text of an `OutcomeUnknown`."""
 PARKED_GONE: Final = -31003
 INSUFFICIENT_SCOPE: Final = -31004
 HEADER_MISMATCH: Final = -32020
@@ -146,10 +150,12 @@ class WireError(HoldfastError):
 class LineTooLong(WireError):
     """A line of the peer was over the limit and was skipped. Its first and last bytes are kept."""
 
-    def __init__(self, limit: int, head: bytes = b"", tail: bytes = b"") -> None:
+    def __init__(self, limit: int, head: bytes = b"", tail: bytes = b"", *, has_room: bool = True) -> None:
+        """`has_room`: False if there was no memory for it, although it is not over the limit."""
         super().__init__(INVALID_REQUEST, f"Invalid request: a message is at most {limit} bytes")
         self.head = head
         self.tail = tail
+        self.has_room = has_room
 
 
 # Raised by authors: how a function ends a call

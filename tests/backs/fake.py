@@ -64,6 +64,8 @@ class Fake:
         self.moves_to = ""
         self.hold: asyncio.Event | None = None
         """If set, requests other than the first ones wait for it."""
+        self.rest: asyncio.Event | None = None
+        """If set, only the first half of the answer to a call is sent before it."""
         self.asked: Counter[str] = Counter()
         """How often each method was received."""
         self.headers: list[tuple[str, dict[str, str]]] = []
@@ -175,11 +177,18 @@ class Fake:
             code, text = error.args if len(error.args) == 2 else (-32601, "unknown method")
             failed = {"jsonrpc": "2.0", "id": message["id"], "error": {"code": code, "message": text}}
             return web.json_response(failed, headers=headers)
-        if self.form == "json":
+        if self.form == "json" and self.rest is None:
             return web.Response(body=body, content_type="application/json", headers=headers)
-        response = web.StreamResponse(headers={"content-type": "text/event-stream", **headers})
+        kind, sent = (
+            ("application/json", body) if self.form == "json" else ("text/event-stream", _event(body))
+        )
+        response = web.StreamResponse(headers={"content-type": kind, **headers})
         await response.prepare(asked)
-        await response.write(_event(body))
+        if self.rest is not None and message["method"] == "tools/call":
+            await response.write(sent[: len(sent) // 2])
+            await self.rest.wait()
+            sent = sent[len(sent) // 2 :]
+        await response.write(sent)
         return response
 
     def _result(self, method: str, params: dict[str, Any]) -> dict[str, Any] | bytes:

@@ -471,7 +471,9 @@ async def test_progress_that_does_not_rise_is_dropped() -> None:
             sent.append(msgspec.json.decode(params)["progress"])
 
     exchange: Any = Told()
-    call = Call(exchange, silence=Silence(1), space=Space(100, 1_000, 1_000), observer=SilentObserver())
+    outside: Any = None
+    space = Space(100, 1_000, 1_000)
+    call = Call(exchange, silence=Silence(1), space=space, observer=SilentObserver(), outside=outside)
     for progress in (1, 3, 2, 3, True, "x", 4.5):
         call._on_progress({"progress": progress, "progressToken": 99})
     await until(lambda: len(sent) == 3)

@@ -350,3 +350,27 @@ async def test_attempts_to_reconnect_are_bounded_and_start_again_after_a_steady_
     await asyncio.sleep(0.2)
     assert len(times) == 2 * ATTEMPTS + 1
     again.close()
+
+
+@pytest.mark.parametrize("form", ["json", "sse"])
+@pytest.mark.parametrize("client_era", ["sessions", "sessionless"])
+@async_test
+async def test_an_answer_is_in_the_memory_of_its_client_while_it_is_read(client_era: str, form: Any) -> None:
+    """The server behind sends the first halves, and holds the rest: as many are read as there is memory for."""
+    fake = Fake(form=form)
+    fake.rest = asyncio.Event()
+    fake.answers["tools/call"] = lambda _params: b'{"content":[],"text":"' + b"x" * 2_000_000 + b'"}'
+    async with served(fake, settings=Settings(limits=Limits(memory=16 * 2**20))) as remote:
+        ledger = remote.engine.load.ledger
+        async with Client(remote, protocol_version=client_era) as client:
+            calls = [asyncio.create_task(client.call_tool("a", {"n": n})) for n in range(12)]
+            await until(lambda: any(call.done() for call in calls))
+            assert ledger.used > 2_000_000
+            fake.rest.set()
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+        dropped = [end for end in ends if isinstance(end, McpError)]
+        assert {end.code for end in dropped} == {OUTCOME_UNKNOWN}
+        assert all("answer was dropped" in str(end) for end in dropped)
+        assert fake.asked["tools/call"] == 12, "a call whose answer was dropped was sent again"
+        assert len(dropped) < 12
+        await until(lambda: ledger.used < 2**20)

@@ -1,5 +1,6 @@
 """`Remote`, `Process` and their command lines: which values they pass on, keep and refuse."""
 
+import asyncio
 import json
 import sys
 from contextlib import aclosing
@@ -10,10 +11,10 @@ from typing import Any, Final
 import pytest
 from aiohttp import web
 
-from holdfast import Client, ConfigError, McpError, Process, Remote, Settings
+from holdfast import Client, ConfigError, Limits, McpError, Process, Remote, Settings
 from holdfast.backs.environment import variables
 from holdfast.config import HttpSettings
-from holdfast.errors import BUSY
+from holdfast.errors import BUSY, OUTCOME_UNKNOWN
 from holdfast.options import ProxyOptions
 from holdfast.ports import Ports, SilentObserver, SystemRandom
 from holdfast.server import process
@@ -396,3 +397,46 @@ async def test_a_command_is_served_over_stdio_with_its_own_options() -> None:
     command = [sys.executable, "-m", "holdfast", "serve", "--stdio", "--", *LITTLE]
     async with Client(command, protocol_version="sessions") as client:
         assert client.agreed.server["name"] == "little"
+
+
+HALVES: Final = """
+import json, sys
+held = b""
+for line in sys.stdin.buffer:
+    message = json.loads(line)
+    if message.get("method") == "initialize":
+        server = {"name": "halves", "version": "1"}
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": server}
+    elif message.get("method") != "tools/call":
+        continue
+    else:
+        result = {"content": [], "text": "x" * message["params"]["arguments"]["size"]}
+    answer = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode() + b"\\n"
+    half = len(answer) // 2 if len(answer) > 1_000 else len(answer)
+    sys.stdout.buffer.write(held + answer[:half])
+    sys.stdout.buffer.flush()
+    held = answer[half:]
+"""
+"""It sends the second half of a long answer before its next answer."""
+
+
+@pytest.mark.parametrize(("memory", "is_dropped"), [(32, False), (3, True)])
+@async_test
+async def test_an_answer_of_a_program_is_in_the_memory_of_its_client_while_it_is_read(
+    memory: int, is_dropped: bool
+) -> None:
+    program = Process([sys.executable, "-c", HALVES], settings=Settings(limits=Limits(memory=memory * 2**20)))
+    ledger = program.engine.load.ledger
+    async with Client(program, protocol_version="sessions") as client:
+        first = asyncio.create_task(client.call_tool("a", {"size": 4_000_000}))
+        # If it is dropped, nothing of it stays.
+        await until(lambda: is_dropped or ledger.used > 1_000_000)
+        while not first.done():
+            assert (await client.call_tool("a", {"size": 1})).content == []
+        if is_dropped:
+            with pytest.raises(McpError, match="answer was dropped") as dropped:
+                await first
+            assert dropped.value.code == OUTCOME_UNKNOWN
+        else:
+            await first
+        await until(lambda: ledger.used < 1_000_000)

@@ -47,8 +47,11 @@ class Outside(Protocol):
     def listened(self, principal: str) -> set[Key]:
         """Return the changes that the present listeners of a principal asked for (2026-07-28)."""
 
-    def charge(self, caller: Caller, size: int) -> Charge | None:
-        """Take memory for something that the back keeps for a caller (`core/ledger.py`); None: there is no room."""
+    def charge(self, caller: Caller, size: int, *, urgent: bool = False) -> Charge | None:
+        """Take memory for something that the back keeps for a caller (`core/ledger.py`); None: there is no room.
+
+        `urgent`: it belongs to a call that runs.
+        """
 
     def close(self, key: str) -> None:
         """Close a session soon: the back cannot serve it any more."""

@@ -14,6 +14,7 @@ from holdfast.engine.outcome import Outcome
 from holdfast.engine.runtime import Runtime
 from holdfast.engine.session import Session
 from holdfast.errors import (
+    ANSWER_DROPPED,
     INTERNAL_ERROR,
     Cancelled,
     Fenced,
@@ -32,7 +33,7 @@ from holdfast.protocol.methods import REPEATABLE
 from holdfast.wire.jsonrpc import encode
 
 _CLOSED: Final = "the session was closed"
-_COPIES: Final = 2
+COPIES: Final = 2
 """How often a result is in memory while its answer is made of it."""
 E = TypeVar("E", bound=Exchange)
 E_contra = TypeVar("E_contra", bound=Exchange, contravariant=True)
@@ -80,11 +81,9 @@ def _charged(runtime: Runtime, exchange: Exchange, size: int) -> Charge:
     Raises:
         OutcomeUnknown: there is no memory for it.
     """
-    charge = runtime.load.account_of(exchange.caller).take(size * _COPIES, urgent=True)
+    charge = runtime.load.account_of(exchange.caller).take(size * COPIES, urgent=True)
     if charge is None:
-        raise OutcomeUnknown(
-            "The call was executed, but its answer was dropped: this client's answers take too much memory"
-        )
+        raise OutcomeUnknown(ANSWER_DROPPED)
     return charge
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.core.ledger import KEPT, Charge
+from holdfast.core.ledger import KEPT, WORK, Charge
 from holdfast.core.lifecycle import SessionInput
 from holdfast.engine.caller import Caller
 from holdfast.engine.home import Homes
@@ -66,9 +66,10 @@ class EngineOutside:
         """Return the changes that the present listeners of a principal asked for."""
         return self._listening.keys_of(principal)
 
-    def charge(self, caller: Caller, size: int) -> Charge | None:
-        """Take memory for something that the back keeps for a caller."""
-        return self._runtime.load.account_of(caller).take(size, light=KEPT)
+    def charge(self, caller: Caller, size: int, *, urgent: bool = False) -> Charge | None:
+        """Take memory for something that the back keeps for a caller; if it is urgent, for a call that runs."""
+        account = self._runtime.load.account_of(caller)
+        return account.take(size, urgent=urgent, light=WORK if urgent else KEPT)
 
     def close(self, key: str) -> None:
         """Close a session soon, also if nothing of it runs in this process."""

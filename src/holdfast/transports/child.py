@@ -42,7 +42,7 @@ from typing_extensions import override
 from holdfast.errors import Broken, ConfigError, LineTooLong, NotSent
 from holdfast.transports.guard import GUARD
 from holdfast.transports.stdio import STDERR
-from holdfast.wire.lines import LineBuffer
+from holdfast.wire.lines import LineBuffer, Reserve
 
 STDERR_BYTES: Final = 64 * 1024
 STDERR_LINE: Final = 2_000
@@ -121,14 +121,19 @@ class ChildOptions(Struct, frozen=True, kw_only=True):
 class Child:
     """A running server and its three pipes. Call `start` first, `aclose` last."""
 
-    def __init__(self, command: Sequence[str], options: ChildOptions = ChildOptions()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        command: Sequence[str],
+        options: ChildOptions = ChildOptions(),  # noqa: B008
+        reserve: Reserve | None = None,
+    ) -> None:
         if not command:
             raise ConfigError("a command needs the name of a program")
         self._command = list(command)
         self._options = options
         self._process: asyncio.subprocess.Process | None = None
         self._lines: deque[bytes | LineTooLong] = deque()
-        self._buffer = LineBuffer(options.message_bytes, keeps_edges=True)
+        self._buffer = LineBuffer(options.message_bytes, keeps_edges=True, reserve=reserve)
         self._waiting: object | None = None
         """Stands for the read that waits for output."""
         self._turn = asyncio.Lock()

@@ -99,8 +99,10 @@ class HttpAnswer:
             self._wire.resume()
         return taken
 
-    async def body(self, limit: int) -> bytes:
+    async def body(self, limit: int, read: Callable[[int], None] | None = None) -> bytes:
         """Return the whole body. If this raises or is cancelled, the response is closed.
+
+        `read` is called with the number of bytes so far, and may raise to stop the reading.
 
         Raises:
             Broken: the connection ended before the body did.
@@ -116,6 +118,8 @@ class HttpAnswer:
             while size <= limit and (part := await self.chunk()):
                 size += len(part)
                 parts.append(part)
+                if read is not None:
+                    read(size)
         except BaseException:
             self.close()
             raise

@@ -51,6 +51,7 @@ from holdfast.upstream.profile import ClientProfile
 from holdfast.upstream.retries import Failures
 from holdfast.upstream.settings import ClientLimits, ClientTimes
 from holdfast.wire.jsonrpc import decode, decode_raw, notification_message
+from holdfast.wire.lines import Reserve
 
 Headers = Mapping[str, str]
 MirrorHeaders = Callable[[str, dict[str, Any]], Headers]
@@ -78,6 +79,8 @@ class Callbacks(Struct, frozen=True, kw_only=True):
     on_missed: Callable[[], None] | None = None
     """Called when messages outside of requests may have been missed: their stream broke and could not be resumed."""
     mirror: MirrorHeaders = no_mirror
+    reserve: Reserve | None = None
+    """As in `Receiver`."""
 
 
 class ConnectionOptions(Struct, frozen=True, kw_only=True):
@@ -406,7 +409,7 @@ class Connection:
         bound = asyncio.timeout(self._connector.answer_seconds)
         on_notification = self._callbacks.on_notification
         receiver = Receiver(self.incoming, on_notification, self._decode, self._observer)
-        receiver.on_missed = self._callbacks.on_missed
+        receiver.reserve, receiver.on_missed = self._callbacks.reserve, self._callbacks.on_missed
         connect = self._connector.connect_older if is_older else self._connector.connect
         link = await connect(receiver)
         try:

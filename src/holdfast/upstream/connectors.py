@@ -116,7 +116,7 @@ class ChildConnector(Connector):
 
     async def connect(self, receiver: Receiver) -> UpstreamLink:
         """Start the process."""
-        self.child = Child(self._command, self._options)
+        self.child = Child(self._command, self._options, receiver.reserve)
         await self.child.start()
         return DuplexLink(self.child, receiver, self._observer)
 

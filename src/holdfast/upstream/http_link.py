@@ -132,7 +132,7 @@ class HttpLink:
     async def _read_body(self, answer: HttpAnswer, request: OutgoingRequest) -> Any:
         """Read a response that is one JSON body."""
         try:
-            body = await answer.body(self._server.limits.message)
+            body = await answer.body(self._server.limits.message, request.received)
             if answer.status == ACCEPTED or not body:
                 raise BadAnswer(
                     f"the server answered {request.method} with HTTP {answer.status} and no content"
@@ -182,9 +182,9 @@ class HttpLink:
                 for event in parser.feed(chunk):
                     stream.saw(event.id, event.retry)
                     if event.data:
-                        self.receiver.take(self, event.data, request)
-                        if request is not None and not request.answer.done():
-                            await request.room()
+                        await self._take_event(event.data, request)
+                if request is not None and parser.kept:
+                    request.received(parser.kept)
         except WireError as error:
             self._server.observer.note("client.stream_broke", error=error)
             # After a resume the stream would bring the same event again.
@@ -196,6 +196,11 @@ class HttpLink:
                 self._server.observer.note("client.stream_broke", error=error)
         finally:
             answer.close()
+
+    async def _take_event(self, data: bytes, request: OutgoingRequest | None) -> None:
+        self.receiver.take(self, data, request)
+        if request is not None and not request.answer.done():
+            await request.room()
 
     async def _resume(self, stream: "_ResumedStream", request: OutgoingRequest) -> HttpAnswer | None:
         """Resume the stream of a request; None if its result came on another stream meanwhile.

@@ -23,6 +23,7 @@ from holdfast.protocol.params import cancellation_reason
 from holdfast.upstream.incoming import FREE, IncomingRequests
 from holdfast.upstream.pending import OutgoingRequest, PendingRequests
 from holdfast.wire.jsonrpc import Message, Notification, Request, RequestId, Response
+from holdfast.wire.lines import Reserve
 from holdfast.wire.shape import cost
 from holdfast.wire.unreadable import Recognised, recognise
 
@@ -131,6 +132,7 @@ class Receiver:
         "end",
         "on_missed",
         "pending",
+        "reserve",
         "standalone",
     )
 
@@ -149,6 +151,8 @@ class Receiver:
         """An object for the standalone stream, on which the server reports changes outside of calls; None while it is
         closed. After a
         break it is another object: a change may have been missed."""
+        self.reserve: Reserve | None = None
+        """For a long message that is being read from a program; None: there is no limit but its length."""
         self.on_missed: Callable[[], None] | None = None
         """Called when that stream is open again after a break, and could not be resumed."""
         self._on_end: OnEnd | None = None

@@ -8,7 +8,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from holdfast.errors import OUTCOME_UNKNOWN, BadAnswer, McpError, OutcomeUnknown, WireError
+from holdfast.errors import (
+    ANSWER_DROPPED,
+    OUTCOME_UNKNOWN,
+    BadAnswer,
+    LineTooLong,
+    McpError,
+    OutcomeUnknown,
+    WireError,
+)
 from holdfast.protocol.idempotency import KEY
 from holdfast.wire.jsonrpc import Response, notification_message
 
@@ -39,7 +47,8 @@ class OutgoingRequest:
         """HTTP headers of this request only, by lower-case name. A duplex ignores them."""
         self.on_progress: OnProgress | None = on_progress
         self.owner: object = owner
-        """Any object of the caller. It finds its request again by this in callbacks. It may have a method `room`."""
+        """Any object of the caller. It finds its request again by this in callbacks. It may have the methods `room` and
+        `received`."""
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def __repr__(self) -> str:
@@ -61,6 +70,14 @@ class OutgoingRequest:
         """Wait until the owner can take more messages of this request, if it has a `room` to wait for."""
         if self.owner is not None and (room := getattr(self.owner, "room", None)) is not None:
             await room()
+
+    def received(self, size: int) -> None:
+        """Tell the owner, if it has a method `received`, how much of a response has arrived that is not complete.
+
+        It may raise, to stop the reading.
+        """
+        if self.owner is not None and (received := getattr(self.owner, "received", None)) is not None:
+            received(size)
 
     def cancellation(self, cancelled: asyncio.CancelledError) -> bytes:
         """Return the notification that cancels the request. Its reason is the argument of `Task.cancel`."""
@@ -86,6 +103,9 @@ class OutgoingRequest:
 
     def fail_unreadable(self, error: WireError) -> None:
         """End because the response cannot be read. There will be no other response."""
+        if isinstance(error, LineTooLong) and not error.has_room:
+            self.fail(OutcomeUnknown(ANSWER_DROPPED))
+            return
         self.fail(BadAnswer(f"the answer to {self.method} cannot be read: {error}"))
 
 

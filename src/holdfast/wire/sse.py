@@ -79,6 +79,11 @@ class EventParser:
         self._was_cr = False
         self._started = False
 
+    @property
+    def kept(self) -> int:
+        """The bytes of the event that is not complete."""
+        return self._size + len(self._line)
+
     def feed(self, chunk: bytes) -> list[ReceivedEvent]:
         """Add a chunk and return the events that it completes, also those with only an id or a delay.
 

@@ -28,3 +28,27 @@ def test_an_endless_line_keeps_no_more_than_the_limit() -> None:
 
 def test_empty_lines_are_skipped_and_windows_line_ends_removed() -> None:
     assert LineBuffer(10).feed(b"\n \r\n\r\n\t\n") == []
+
+
+def test_a_long_line_is_charged_while_it_is_read_and_skipped_if_there_is_no_memory() -> None:
+    asked: list[int] = []
+
+    def reserve(size: int) -> bool:
+        asked.append(size)
+        return size < 40_000
+
+    buffer = LineBuffer(100_000, keeps_edges=True, reserve=reserve)
+    assert buffer.feed(b"short\n" + b"a" * 10_000) == [b"short"]
+    assert asked == []
+    assert buffer.feed(b"a" * 20_000) == []
+    assert buffer.feed(b"\n") == [b"a" * 30_000]
+    assert asked == [30_000, 30_000, 0]
+    asked.clear()
+    assert buffer.feed(b"b" * 30_000) == []
+    assert buffer.feed(b"b" * 30_000) == []
+    assert asked == [30_000, 60_000, 0], "what was read of it is not kept"
+    [skipped, after] = buffer.feed(b"b\nafter\n")
+    assert isinstance(skipped, LineTooLong)
+    assert not skipped.has_room
+    assert skipped.head.startswith(b"bb")
+    assert after == b"after"

@@ -34,9 +34,14 @@ from holdfast.backs.proxy.outbox import Outbox, Space
 from holdfast.backs.proxy.silence import Silence, Wait
 from holdfast.backs.proxy.translation import InputRequired, input_required, request_params
 from holdfast.core.exchange import ExchangeState
+from holdfast.core.ledger import Charge
+from holdfast.engine.back import Outside
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.handling import COPIES
 from holdfast.engine.inner import InnerExchange
+from holdfast.engine.load import LARGE
 from holdfast.errors import (
+    ANSWER_DROPPED,
     HEADER_MISMATCH,
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -78,7 +83,7 @@ NEVER_ASK: Final = frozenset(METHODS) - SUSPENDABLE
 class Call:
     """A client's request on its way to the server and back."""
 
-    __slots__ = ("_collects", "_headers", "_observer", "_outbox", "_progress", "_silence", "_space", "_wait", "exchange", "is_over", "questions")  # fmt: skip
+    __slots__ = ("_charge", "_collects", "_headers", "_observer", "_outbox", "_outside", "_progress", "_silence", "_space", "_wait", "exchange", "is_over", "questions")  # fmt: skip
 
     def __init__(
         self,
@@ -87,6 +92,7 @@ class Call:
         silence: Silence,
         space: Space,
         observer: Observer,
+        outside: Outside,
         headers: CallHeaders | None = None,
     ) -> None:
         self.exchange: Exchange = exchange
@@ -99,6 +105,9 @@ class Call:
         self._progress: float | None = None
         self._space = space
         self._observer = observer
+        self._outside = outside
+        self._charge: Charge | None = None
+        """For an answer that is being read: most arrive as a whole."""
         self._outbox: Outbox | None = None
         """Exists from the first message on: most calls have none."""
         self.is_over: bool = False
@@ -155,6 +164,9 @@ class Call:
         finally:
             if self._outbox is not None:
                 self._outbox.close()
+            if self._charge is not None:
+                self._charge.free()
+                self._charge = None
         raise McpError(
             INTERNAL_ERROR, f"the server behind this one asked for input in more than {ROUNDS} rounds"
         )
@@ -296,6 +308,19 @@ class Call:
                 raise unasked(error) from error
             finally:
                 self.questions -= 1
+
+    def received(self, size: int) -> None:
+        """Charge a long answer of which so many bytes have arrived. The engine charges the whole one (`handling.py`).
+
+        Raises:
+            OutcomeUnknown: there is no memory for it.
+        """
+        if size < LARGE:
+            return
+        if self._charge is None:
+            self._charge = self._outside.charge(self.exchange.caller, 0, urgent=True)
+        if self._charge is None or not self._charge.grow(size * COPIES, urgent=True):
+            raise OutcomeUnknown(ANSWER_DROPPED)
 
     async def room(self) -> None:
         """Wait while many messages wait for a slow client. Called before the next message of this call is read."""

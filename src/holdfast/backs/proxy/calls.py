@@ -115,6 +115,7 @@ class Calls:
             silence=self._silence,
             space=self._space,
             observer=self._observer,
+            outside=self._questions.outside,
             headers=self._headers,
         )
         request = exchange.inner

@@ -70,7 +70,7 @@ class Questions:
         """`mark` begins the tokens of this server's questions, and of no others."""
         self.turns: UpstreamTurns | None = turns
         """The turns of calls that may ask; None if they need none."""
-        self._outside = outside
+        self.outside: Outside = outside
         self._clients = clients
         self._mark = f"{mark}/"
         self.open: set[_Question] = set()
@@ -145,14 +145,14 @@ class Questions:
                 INVALID_REQUEST, f"{method} belongs to no call, and this client has no other stream"
             )
         try:
-            return await self._outside.ask(record, method, params)
+            return await self.outside.ask(record, method, params)
         except AskError as error:
             raise unasked(error) from error
 
     def _place(self, calls: list[Call]) -> Call | None:
         """Return the call on whose stream to ask; None: on the standalone stream."""
         record = self._clients.record
-        if len(calls) > 1 and record is not None and self._outside.is_read(record.key):
+        if len(calls) > 1 and record is not None and self.outside.is_read(record.key):
             return None
         return min(calls, key=lambda call: (not call.is_connected, call.questions))
 

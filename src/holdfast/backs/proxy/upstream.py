@@ -36,6 +36,7 @@ from holdfast.backs.proxy.turns import UpstreamTurns, needs_turns
 from holdfast.backs.renaming import LISTED
 from holdfast.core.ledger import Charge
 from holdfast.engine.back import Outside
+from holdfast.engine.handling import COPIES
 from holdfast.errors import ClientError, HoldfastError, NotSent, SignInRequired, VersionRefused
 from holdfast.ports import Ports
 from holdfast.protocol.params import LOGGING_LEVELS, LoggingLevel
@@ -70,6 +71,8 @@ class Upstream:
         self.client: UpstreamClient = client
         self.clients: Clients = Clients(client, outside)
         self._charge = charge
+        self._reading: Charge | None = None
+        """For a long message of a program that is being read."""
         self._outside = outside
         self._clock, random, self._observer = ports
         self._profile = _profile(client)
@@ -106,6 +109,7 @@ class Upstream:
                 on_end=self._ended,
                 on_reconnected=self._reconnected,
                 on_missed=self._missed,
+                reserve=self._reserve,
             ),
             options=ConnectionOptions(
                 version=target.version,
@@ -118,6 +122,14 @@ class Upstream:
             eras=target.eras,
             ports=ports,
         )
+
+    def _reserve(self, size: int) -> bool:
+        """Charge a message of which so many bytes have arrived; 0: it is complete, or was dropped."""
+        if self._reading is None:
+            self._reading = self._outside.charge(self.client.caller, 0, urgent=True)
+        if self._reading is not None and not size:
+            self._reading.free()
+        return self._reading is not None and self._reading.grow(size * COPIES, urgent=True)
 
     def __repr__(self) -> str:
         return f"<Upstream {self.calls!r}, {self._connection!r}>"
