@@ -157,6 +157,9 @@ async def test_tls_checks_the_server_and_passwords_come_from_where_libpq_looks(
         assert "cannot be reached" in await _refusal(
             f"{base}verify-full&sslrootcert={stranger.file}&password=sEcret"
         )
+        assert f"sslrootcert={tmp_path}/nothing" in await _refusal(
+            f"{base}verify-full&sslrootcert={tmp_path}/nothing&password=sEcret"
+        )
         await _works(f"{trusted}&password=sEcret")
         passwords = tmp_path / "pgpass"
         passwords.write_text(f"127.0.0.1:{server.port}:postgres:app:sEcret\n")

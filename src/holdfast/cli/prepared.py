@@ -101,10 +101,12 @@ class Prepared:
             name = failed()
             server = self.servers[name]
             kept = "in memory" if server.store is None else stores.shown(server.store, server.namespace)
-            cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
+            # The text of the database is for the operator. Some errors have it already.
+            cause = str(error.__cause__ or "")
+            more = f" ({cause})" if cause not in str(error) else ""
             raise ConfigError(
-                f"{self._where(name)}the store {kept} cannot be used: {error}{cause}; start it, or name another with "
-                "--store URL"
+                f"{self._where(name)}the store {kept} cannot be used: {error}{more}; "
+                "start it, correct that, or name another with --store URL"
             ) from None
         except Exposed:
             # It names the server itself, and the command line adds the commands to use.

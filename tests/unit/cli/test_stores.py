@@ -147,6 +147,10 @@ def test_the_last_process_removes_a_private_store(tmp_path: Path) -> None:
         (["--store", "redis://:sEcret@127.0.0.1:1"], "redis://***@127.0.0.1:1 cannot be used"),
         (["--store", "redis:/:sEcret@127.0.0.1:1"], "write redis://host:port, with two slashes"),
         (["--store", "redis://h", "--namespace", "a b"], "namespace='a b'"),
+        (
+            ["--store", "postgres://h/db?sslmode=sometimes"],
+            "prefer, require, verify-ca, verify-full; start it, correct that, or name another with --store URL",
+        ),
         (["--stdio", "--workers", "2"], "leave --workers out"),
         (["--stdio"], "--stdio listens on no address: leave out --stdio, or --http"),
         (["--stdio", "--tls-cert", "c.pem"], "--stdio listens on no address: leave out --stdio, or --http"),

@@ -10,8 +10,9 @@ trip (`connection.py`); the server must read it again each time.
 
 import asyncio
 import ssl
+from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import asyncpg
 
@@ -25,6 +26,7 @@ from holdfast.stores.postgres.wire import Description
 from holdfast.stores.shared.answers import Later, Lost
 
 CONNECT_SECONDS: Final = 3.0
+_FILES: Final = frozenset(("sslrootcert", "sslcert", "sslkey", "sslcrl"))
 _POOLED: Final = "HF001"
 _STANDBY: Final = (
     "no server of the store's URL can be written: each is a read-only standby, or has read-only transactions; "
@@ -54,8 +56,8 @@ class Link:
         self.is_pooled: bool | None = None
         """A pooler in transaction mode is in the way; None: this is not known yet."""
         self._known: dict[str, Description] = {}
-        chosen = parse_qs(urlsplit(url).query).get("target_session_attrs")
-        self._servers = None if chosen else "read-write"
+        self._options = dict(parse_qsl(urlsplit(url).query))
+        self._servers = None if self._options.get("target_session_attrs") else "read-write"
 
     async def connect(self) -> PostgresConnection:
         """Open a connection.
@@ -106,6 +108,13 @@ class Link:
             raise Later(_STANDBY) from error
         except asyncpg.ClientConfigurationError as error:
             raise StoreUnavailable(f"the store's URL cannot be used: {error}") from error
+        except FileNotFoundError as error:
+            # It does not name the file; a socket of the system that is absent is no parameter of these.
+            if missing := self._missing_files():
+                raise StoreUnavailable(
+                    f"the store's URL names files that do not exist: {', '.join(missing)}"
+                ) from error
+            raise Lost(str(error)) from error
         except ssl.SSLError as error:
             raise Lost("TLS failed") from error
         except asyncpg.InvalidAuthorizationSpecificationError as error:
@@ -121,6 +130,10 @@ class Link:
                 f"the store needs PostgreSQL {LEAST_VERSION} or later; this is {found.major}"
             )
         return driver
+
+    def _missing_files(self) -> list[str]:
+        named = {name: path for name, path in self._options.items() if name in _FILES}
+        return [f"{name}={path}" for name, path in named.items() if not Path(path).exists()]
 
 
 async def _finds_pooler(connection: PostgresConnection, pid: int) -> bool:
