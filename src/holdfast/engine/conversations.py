@@ -116,7 +116,7 @@ class Conversations:
                 home=store.replica if runtime.back.has_home else "",
                 opened=runtime.clock.wall(),
             )
-            charge = None if runtime.at_once is None else runtime.load.session(caller, record)
+            charge = None if runtime.at_once is None else runtime.load.session(caller)
             opened = await store.open(record, evict=bool(caller.key))
             if isinstance(opened, Refusal):
                 raise Busy(

@@ -20,14 +20,13 @@ from typing import Final
 
 from holdfast.config import KIB, Limits
 from holdfast.core.ledger import KEPT, PARTIAL, WORK, Account, Charge, Ledger
-from holdfast.core.records import SessionRecord
 from holdfast.engine.caller import Caller
 from holdfast.engine.decoding import Decoding
 from holdfast.errors import TooManySessions, TooMuchWork
 from holdfast.protocol.methods import CONTROL
 from holdfast.protocol.sessionless import declared_version
 from holdfast.transports.memory import usual_figure
-from holdfast.wire.jsonrpc import Message, Request, encode
+from holdfast.wire.jsonrpc import Message, Request
 from holdfast.wire.shape import MOST_BYTES, cost
 
 CALL_BYTES: Final = 8 * KIB
@@ -74,14 +73,14 @@ class Load:
         """Return the account that the message of a caller is charged to."""
         return caller.payer or self.account(caller.key)
 
-    def session(self, caller: Caller, record: SessionRecord) -> Charge:
-        """Charge the memory of a session while this process has it.
+    def session(self, caller: Caller, declared: bytes = b"") -> Charge:
+        """Charge the memory of a session while this process has it, with what its client has declared.
 
         Raises:
             TooManySessions: there is no room.
         """
-        declared = cost(encode([record.client, record.capabilities, record.meta]), self._values)
-        charge = self.account_of(caller).take(_SESSION_BYTES + declared, light=KEPT)
+        size = _SESSION_BYTES + cost(declared, self._values)
+        charge = self.account_of(caller).take(size, light=KEPT)
         if charge is None:
             raise TooManySessions
         return charge

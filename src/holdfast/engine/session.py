@@ -85,10 +85,10 @@ class Session:
     """The part of one session in this process. The store has the authoritative state."""
 
     __slots__ = (
+        "_asking",
         "_calling",
         "_listeners",
         "answering",
-        "asking",
         "charge",
         "duplex",
         "exchanges",
@@ -120,7 +120,7 @@ class Session:
         self.answering: dict[RequestId, SessionExchange] = EMPTY
         """By id: the calls whose POST waits for the answer, until the answer is written or kept for a repeat."""
         self.gate: Gate[SessionExchange] = Gate(limits.running, limits.queued)
-        self.asking: Gate[asyncio.Future[None]] = Gate(limits.asks, limits.asks_queued)
+        self._asking: Gate[asyncio.Future[None]] | None = None
         self.pending: dict[str, OpenAsk] = EMPTY
         """By name: the asks of this process that are not answered yet."""
         self.notified: int = 0
@@ -165,6 +165,13 @@ class Session:
         )
         # A handler that was cancelled and still cleans up holds its slot.
         return not (busy or self.gate.inside)
+
+    @property
+    def asking(self) -> Gate[asyncio.Future[None]]:
+        """The places of its asks; made with the first one, since most sessions ask nothing."""
+        if self._asking is None:
+            self._asking = Gate(self.limits.asks, self.limits.asks_queued)
+        return self._asking
 
     @property
     def asks(self) -> int:

@@ -68,6 +68,8 @@ from holdfast.wire.jsonrpc import Request, Response, encode, notification_messag
 
 ANONYMOUS = ""
 """The principal of clients that are not authenticated. They share it: see `anonymous.py` for their eviction."""
+_NO_META: dict[str, Any] = {}
+"""The metadata of every session that needs none: do not change it."""
 _CONNECTED = 1e9
 """Idle time and lifetime, in seconds, of a session that ends with its connection: thirty years."""
 _FLUSH_SECONDS = 1.0
@@ -133,8 +135,8 @@ class Sessions:
         ):
             return self._open_within_span(caller, params, duplex, runtime.spans)
         session_id = runtime.random.token(32)
-        record = self._new_record(session_id, caller, params, duplex)
-        charge = runtime.load.session(caller, record)
+        record, declared = self._new_record(session_id, caller, params, duplex)
+        charge = runtime.load.session(caller, declared)
         described, at_once = runtime.back.initialize(record, caller), runtime.at_once
         if at_once is None or not isinstance(described, dict):
             return self._open(session_id, record, caller, described, duplex, charge)
@@ -153,13 +155,14 @@ class Sessions:
 
     def _new_record(
         self, session_id: str, caller: Caller, params: dict[str, Any], duplex: ClientDuplex | None
-    ) -> SessionRecord:
+    ) -> tuple[SessionRecord, bytes]:
+        """Return the record of a new session, and what its client has declared, encoded."""
         runtime = self._runtime
         settings, times = runtime.settings, runtime.settings.times
         check_handshake(settings, params)
-        meta = own_meta(params) if runtime.back.has_home else {}
+        meta = own_meta(params) if runtime.back.has_home else _NO_META
         client, capabilities = check_client(settings, *_checked(params), meta)
-        return SessionRecord(
+        record = SessionRecord(
             key=session_key(session_id),
             principal=caller.key,
             version=negotiate(params["protocolVersion"]).name,
@@ -174,6 +177,7 @@ class Sessions:
             meta=meta,
             opened=runtime.clock.wall(),
         )
+        return record, b"".join((client, capabilities, encode(meta) if meta else b""))
 
     async def _open(
         self,

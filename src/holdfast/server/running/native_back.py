@@ -176,9 +176,9 @@ class NativeBack:
     @property
     def hears_opened(self) -> bool:
         """True if the server, or one that it includes, has a listener of `opened`."""
-        server = self._server
-        return any(
-            part.declared.listeners.has("opened") for part in (server, *server.declared.all_included())
+        declared = self._server.declared
+        return declared.listeners.has("opened") or any(
+            part.declared.listeners.has("opened") for part in declared.all_included()
         )
 
     async def opened(self, session: Session) -> None:

@@ -48,7 +48,7 @@ class Addresses:
 
     def of(self, request: RawRequest) -> str:
         """Return the address of the client; that of the connection, unless a trusted proxy reports another one."""
-        return self._reported(request)[0]
+        return self._reported(request)[0] if self._proxies else request.client or LOCAL
 
     def is_local(self, request: RawRequest) -> bool:
         """True if a request comes from this machine, and not through a proxy that leaves open where it comes from."""
