@@ -436,7 +436,10 @@ def _with_new(*patches: tuple[object, str, Any]) -> Patches:
 
 def break_forgotten_at_the_end() -> Patches:
     """The end of a plain call is not kept, although the break of its connection was noticed before."""
-    is_plain = property(lambda self: self.position is None and self._buffer is None)
+
+    def is_plain(self: LogWriter) -> bool:
+        return self.position is None and self._buffer is None
+
     return _with((LogWriter, "is_plain", is_plain))
 
 

@@ -34,6 +34,10 @@ class Admission(Enum):
     REFUSE = "refuse"
 
 
+_START: Final = Admission.START
+"""Python 3.11 looks up a member of an enumeration slowly, and each plain call enters a gate."""
+
+
 class Gate(Generic[T]):
     """At most `places` tickets are inside, and at most `queue` tickets wait, in the order of their arrival."""
 
@@ -58,9 +62,8 @@ class Gate(Generic[T]):
         """The number of tickets that wait."""
         return len(self._waiting)
 
-    @property
     def is_full(self) -> bool:
-        """True if the next ticket has to wait, or is refused."""
+        """Return True if the next ticket has to wait, or is refused. No property: Python 3.11 calls it slowly."""
         return self._inside >= self._places or bool(self._waiting)
 
     @property
@@ -72,7 +75,7 @@ class Gate(Generic[T]):
         """Let the ticket in, queue it, or refuse it. Tickets that wait go first."""
         if self._inside < self._places and not self._waiting:
             self._inside += 1
-            return Admission.START
+            return _START
         if len(self._waiting) < self._queue:
             if self._waiting is _EMPTY:
                 self._waiting = OrderedDict()

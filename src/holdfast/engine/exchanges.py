@@ -85,6 +85,8 @@ _RUNNING: Final = ExchangeState.RUNNING
 _START: Final = ExchangeInput.START
 _RETURNED: Final = ExchangeInput.RETURNED
 _STORED: Final = ExchangeInput.STORED
+_SETTLED: Final = step(step(_RUNNING, _RETURNED)[0], _STORED)[0]
+"""The state of a plain call after its end."""
 _ENTERED: Final = Admission.START
 _REFUSED: Final = Outcome(happened=ExchangeInput.REFUSE)
 _WITHDRAWN: Final = Outcome(happened=ExchangeInput.WITHDRAWN)
@@ -219,7 +221,7 @@ class Exchanges:
             or runtime.is_draining
             or session is None
             or session.duplex is not None
-            or session.gate.is_full
+            or session.gate.is_full()
             or (session.answering and request.id in session.answering)
         ):
             return None
@@ -231,7 +233,8 @@ class Exchanges:
             return claimed
         if claimed.returned:
             runtime.returned(session)
-        exchange = self._claimed(session, claim, claimed.fence, caller, request, streams=streams)
+        writer = LogWriter(runtime.store, runtime.random, session, claim, claimed.fence, streams)
+        exchange = exchange_of(writer, request, caller)
         self._enter(exchange)
         return exchange
 
@@ -321,8 +324,8 @@ class Exchanges:
                 admission = session.gate.enter(exchange)
         if admission is _ENTERED:
             exchange.state, _ = step(exchange.state, _START)
-            work = run(self._runtime, exchange, self)
-            exchange.task = self._runtime.new_task(work, name=exchange.key, context=context)
+            new_task, work = self._runtime.new_task, run(self._runtime, exchange, self)
+            exchange.task = new_task(work, name=exchange.key, context=context)
         return admission
 
     def _wait(self, exchange: SessionExchange) -> None:
@@ -392,26 +395,32 @@ class Exchanges:
         """End an exchange whose handler has returned, without waiting. False, with nothing done: use `settle`.
 
         This is `settle` for the most frequent end: the handler of a call in RUNNING has returned, and the POST that
-        waits takes the message from the writer. Its actions are FREE_SLOT and END, as in `settle`. The store is asked
-        first: if it refuses, nothing has changed here, and `settle` acts on the reason.
+        waits takes the message from the writer. Its actions are FREE_SLOT and END, as in `settle`, and its two steps
+        of the table were taken once, when this module was loaded (`_SETTLED`). The store is asked first: if it
+        refuses, nothing has changed here, and `settle` acts on the reason.
         """
         writer = exchange.writer
         if (
             self._at_once is None
             or exchange.state is not _RUNNING
             or outcome.happened is not _RETURNED
-            or not writer.is_plain
+            or not writer.is_plain()
         ):
             return False
         try:
             self._at_once.settle_now(exchange.session.record.key, exchange.key, exchange.fence)
         except (StoreError, SessionGone):
             return False
-        self._leave(exchange, outcome)
-        if exchange.session.pending:
+        session = exchange.session
+        exchange.state = _SETTLED
+        del session.exchanges[exchange.key]
+        if not session.exchanges:
+            session.exchanges = EMPTY
+        if not exchange.claim.control and (following := session.gate.leave()) is not None:
+            self._start(following)
+        if session.pending:
             # Without a stream none of them was sent.
             writer.end_asks()
-        exchange.state, _ = step(exchange.state, _STORED)
         writer.terminal = outcome.message(exchange.request.id)
         writer.changed()
         return True

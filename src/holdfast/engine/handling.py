@@ -59,7 +59,8 @@ async def run(runtime: Runtime, exchange: E, ends: Ends[E], answer: Awaitable[by
     """
     charge = None
     try:
-        outcome = Outcome(await (runtime.handle(exchange) if answer is None else answer))
+        handle = runtime.handle
+        outcome = Outcome(await (handle(exchange) if answer is None else answer))
         if len(outcome.result) >= LARGE:
             charge = _charged(runtime, exchange, len(outcome.result))
     except BaseException as error:  # noqa: BLE001 - raised again by `_outcome_of` if it ends the task

@@ -176,9 +176,8 @@ class SessionWriter(Struct, eq=False):
 
     # The end. The caller has set `terminal`.
 
-    @property
     def is_plain(self) -> bool:
-        """True if the end needs neither a log nor a connection: the POST that waits takes it from `terminal`."""
+        """Return True if the end needs neither a log nor a connection: the POST that waits takes it from `terminal`."""
         return False
 
     def end_with(self, message: bytes) -> None:
@@ -359,7 +358,6 @@ class LogWriter(SessionWriter):
             for message in messages:
                 self._buffer.put(self._random.tag(), message)
 
-    @property
     @override
     def is_plain(self) -> bool:
         # A plain call is WAITING here: one comparison.
@@ -504,7 +502,6 @@ class ForwardedWriter(LogWriter):
         """True if its stream began before its end: there may be other messages in it."""
         return self.position is not None and self.position is not _END_ONLY
 
-    @property
     @override
     def is_plain(self) -> bool:
         return False

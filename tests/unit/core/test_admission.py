@@ -136,11 +136,11 @@ def test_no_ticket_waits_without_a_reason_and_none_is_lost(
 
 def test_a_gate_is_full_before_it_refuses_and_a_place_that_stays_is_free_after_the_second_leave() -> None:
     gate: Gate[str] = Gate(1, 1)
-    assert (gate.is_full, gate.refuses) == (False, False)
+    assert (gate.is_full(), gate.refuses) == (False, False)
     assert gate.enter("a") is Admission.START
-    assert (gate.is_full, gate.refuses) == (True, False)
+    assert (gate.is_full(), gate.refuses) == (True, False)
     gate.stay()
     assert gate.enter("b") is Admission.WAIT
-    assert (gate.is_full, gate.refuses) == (True, True)
+    assert (gate.is_full(), gate.refuses) == (True, True)
     assert (gate.leave(), gate.leave(), gate.inside) == ("b", None, 1)
-    assert gate.is_full
+    assert gate.is_full()

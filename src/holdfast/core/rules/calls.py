@@ -68,7 +68,8 @@ def claim(
         if doc.calls >= most or (len(doc.ids) >= USED_IDS and not forget_stale(doc, now)):
             return Refusal.BUSY
         doc.calls += 1
-    returned = doc.client_seen(now)
+    doc.touched = now
+    returned = doc.state is _DETACHED and doc.client_seen(now)
     doc.fence += 1
     fence = doc.fence
     doc.add(stream, ExchangeRecord(wanted.id, wanted.digest, control, fence, me, me))

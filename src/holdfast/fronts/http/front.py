@@ -42,7 +42,7 @@ from holdfast.fronts.http.decide.session_streams import Streamer
 from holdfast.fronts.http.decide.sessionless_posts import SessionlessPosts
 from holdfast.fronts.http.decide.started_call import StartedCall, Unfinished, finish
 from holdfast.fronts.http.read.addresses import LOCAL, Addresses, counted, is_forwarded
-from holdfast.fronts.http.read.body import BadBody, read_body, whole_body
+from holdfast.fronts.http.read.body import BadBody, read_body, too_large
 from holdfast.fronts.http.read.head import Head
 from holdfast.fronts.http.read.request import Channel, Gone, RawRequest, Receive, Scope, Send
 from holdfast.fronts.http.write.answer import (
@@ -93,8 +93,7 @@ class HttpFront:
     ) -> None:
         self.engine = self._engine = engine
         self.settings: HttpSettings = settings
-        self._limits = engine.settings.limits
-        self._load = engine.load
+        self._limits, self._load = engine.settings.limits, engine.load
         self.path: str = settings.path.rstrip("/") or "/"
         self._rules = HeadRules(settings)
         self.is_verified: bool = verifier is not None
@@ -151,7 +150,12 @@ class HttpFront:
             # The page may also read a refusal.
             response.allow_origin(cors_headers(origin))
         try:
-            found = self._answer(request, response)
+            if request.passed is not self and (refused := self._check(request)) is not None:
+                found: Found = refused
+            elif self._identity is not None:
+                found = self._identified(self._identity, request, response)
+            else:
+                found = self._admit(request, None, response)
         except (HoldfastError, BadBody, Gone) as error:
             found = response.failed(error)
         if found is None or isinstance(found, StartedCall):
@@ -232,16 +236,12 @@ class HttpFront:
     # Steps that need not wait are plain functions: a coroutine, and the task that runs it, would cost a fifth of a
     # plain call.
 
-    def _answer(self, request: RawRequest, response: WaitingResponse) -> Found:
-        """Check the head, then the token, then answer."""
-        if request.passed is not self and (refused := self._check(request)) is not None:
-            return refused
-        if self._identity is not None:
-            known = response.principal = self._identity.remembered(request)
-            if known is None:
-                return self._identify(self._identity, request, response)
-            return self._admit(request, known, response)
-        return self._admit(request, None, response)
+    def _identified(self, identity: Identities, request: RawRequest, response: WaitingResponse) -> Found:
+        """Check the token, then answer."""
+        known = response.principal = identity.remembered(request)
+        if known is None:
+            return self._identify(identity, request, response)
+        return self._admit(request, known, response)
 
     async def _identify(
         self, identity: Identities, request: RawRequest, response: WaitingResponse
@@ -260,10 +260,12 @@ class HttpFront:
         head, limits = request.head, self._limits
         if request.method != "POST":
             return self._on_session(request, principal, response)
-        body = whole_body(response.channel, limits.body)
+        body = response.channel.take_body()
         if body is None:
             return self._charge_first(body, request, principal, response)
         size, ledger, charge = len(body), self._load.ledger, None
+        if size > limits.body:
+            raise too_large(limits.body)
         if size <= SHORT and ledger.charged < ledger.plenty:
             response.unpaid = size
         elif (
@@ -342,8 +344,7 @@ class HttpFront:
             return not_allowed("POST")
         if not request.session_id:
             return _no_session_id()
-        refused = check_version(request.version)
-        if refused is not None:
+        if (refused := check_version(request.version)) is not None:
             return refused
         key = session_key(request.session_id)
         if request.method == "GET":
@@ -388,7 +389,8 @@ class HttpFront:
                     return _ONE_REQUEST
                 return self._sessionless.cancel(message, head.head, caller)
             return self._in_session(message, body, head, caller, response)
-        declared = declared_version(message.params)
+        # Few messages of a session have metadata.
+        declared = declared_version(message.params) if "_meta" in message.params else None
         # An initialize with its own metadata is a method that 2026-07-28 does not have.
         if message.method == "initialize" and declared is None:
             return self._posts.initialize(message, head.session_id, caller)

@@ -145,6 +145,7 @@ def _annotations(given: Any) -> ToolAnnotations | None:
 
 def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
     name, bind, place = function.name, function.bind, place_of(function.fn)
+    current, enter = CURRENT.get, CURRENT.set
     structure, unchecked, wraps_result = function.structure, function.unchecked, function.wraps_result
     # A dependency may take the context too.
     wants_context = function.wants_context or isinstance(function.call, Injector)
@@ -160,8 +161,8 @@ def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
         except InvalidArguments as error:
             # The model chose the arguments. In a result it can read the problem and correct them.
             return failed(error.message)
-        outer = CURRENT.get()
-        CURRENT.set((exchange, server, owner))
+        outer = current()
+        enter((exchange, server, owner))
         try:
             try:
                 value = await call(kwargs, Context(exchange, server, owner) if wants_context else None)
@@ -180,7 +181,7 @@ def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
         except Exception as error:  # noqa: BLE001 - any exception of an author's function becomes its answer
             return failed_call(error, exchange, server)
         finally:
-            CURRENT.set(outer)
+            enter(outer)
 
     return run
 

@@ -272,13 +272,17 @@ def to_result(
     wraps_result: bool = False,
 ) -> CallToolResult:
     """Convert the return value of a tool to its result; `structure` and `wraps_result` are of its function."""
+    if type(value) is str:
+        # Most tools return text.
+        structured = structure(value) if structure is not None else None
+        return CallToolResult(content=[TextContent(text=value)], structured_content=structured)
     if isinstance(value, ToolResult):
         return _explicit(value)
     if isinstance(value, CallToolResult):
         return value
     structured = structure(value) if structure is not None else None
-    if structured is None or type(value) is str:
-        return CallToolResult(content=to_content(value), structured_content=structured)
+    if structured is None:
+        return CallToolResult(content=to_content(value))
     # The text has the same value as the structured content, serialised by the declared type.
     plain = structured["result"] if wraps_result else structured
     return CallToolResult(content=to_content(plain), structured_content=structured)

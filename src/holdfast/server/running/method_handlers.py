@@ -112,7 +112,10 @@ class MethodHandlers:
             raise InvalidParams(f"Unknown tool: {str(name)[:128]}")
         if entry.within:
             return self._run_within(entry, exchange, params)
-        return entry.run(exchange, _arguments(params), self._server)
+        run, arguments = entry.run, params.get("arguments")
+        if type(arguments) is not dict:
+            arguments = _arguments(params)
+        return run(exchange, arguments, self._server)
 
     async def list_tools(self, exchange: Exchange, params: Params) -> ListToolsResult:
         """List a page of tools."""

@@ -77,8 +77,8 @@ class MemoryStore(MemoryBackend, MemoryState, TaskMethods, OneProcess):
         doc = self._sessions.get(key)
         if doc is None:
             return Refusal.NO_SESSION
-        limits = self._limits
-        claimed = calls.claim(doc, principal, claim, self.me, limits.running + limits.queued, self.now())
+        limits, now = self._limits, self.now
+        claimed = calls.claim(doc, principal, claim, self.me, limits.running + limits.queued, now())
         if type(claimed) is not Claimed:
             self.applied(doc)
         return claimed
@@ -88,7 +88,8 @@ class MemoryStore(MemoryBackend, MemoryState, TaskMethods, OneProcess):
         doc = self._sessions.get(key)
         if doc is None:
             raise SessionGone
-        calls.end_plain(doc, stream, fence, self.now())
+        now = self.now
+        calls.end_plain(doc, stream, fence, now())
         if not doc.ids:
             doc.ids = EMPTY
         if not doc.exchanges:

@@ -356,7 +356,7 @@ class PostedCall(StartedCall):
             writer.terminal is not None
             and writer.position is None
             and response.answer_message_nowait(writer.terminal, self._posts.mode)
-            and not response.may_be_gone
+            and not (response.gone or response.channel.may_be_gone())
         )
 
     @override

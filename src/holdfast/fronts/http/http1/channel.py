@@ -141,7 +141,8 @@ class SocketChannel(Struct, eq=False, weakref=True):
         if not self.has_all or self.has_read_all or self.is_lost:
             return None
         self.has_read_all = True
-        self.expects = False
+        if self.expects:
+            self.expects = False
         body, self._body = self._body, b""
         return body if type(body) is bytes else bytes(body)
 

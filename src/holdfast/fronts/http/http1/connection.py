@@ -301,8 +301,9 @@ class HttpConnection(asyncio.Protocol):
 
     def _begin(self, channel: SocketChannel) -> None:
         """Serve a request: a plain call is checked after one pass of the loop, and gets a task if it takes longer."""
+        serve = self.members.serve
         try:
-            unfinished = self.members.serve(channel.request, channel)
+            unfinished = serve(channel.request, channel)
         except Exception as error:  # noqa: BLE001 - one way to fail for all requests
             self._fail(channel, error)
         else:

@@ -5,7 +5,9 @@ folded headers, a space before a colon, two lengths, a length together with a co
 here. `tests/http/smuggling.py` lists both with the expected answers.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from holdfast.core.remembered import remembered
 from holdfast.fronts.http.read.paths import path_of
@@ -25,7 +27,7 @@ _HASH: Final = ord("#")
 _LONGEST_TARGET: Final = 65_535
 
 
-class Parsed(NamedTuple):
+class Parsed(Struct, frozen=True):
     """The parts of a request's head that only its connection needs."""
 
     target: bytes

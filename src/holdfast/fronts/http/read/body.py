@@ -21,18 +21,6 @@ class BadBody(Exception):
         self.answer = answer
 
 
-def whole_body(channel: Channel, limit: int) -> bytes | None:
-    """Return the request's body if all of it has arrived; None: wait for it with `read_body`.
-
-    Raises:
-        BadBody: it is too large.
-    """
-    whole = channel.take_body()
-    if whole is not None and len(whole) > limit:
-        raise _too_large(limit)
-    return whole
-
-
 async def read_body(
     channel: Channel,
     limit: int,
@@ -49,7 +37,7 @@ async def read_body(
         Gone: the client has disconnected.
     """
     if declared.isdecimal() and int(declared[:12]) > limit:
-        raise _too_large(limit)
+        raise too_large(limit)
     parts: list[bytes] = []
     patience = seconds
     while True:
@@ -76,12 +64,13 @@ async def _read_parts(
         parts.append(part)
         size += len(part)
         if size > limit:
-            raise _too_large(limit)
+            raise too_large(limit)
         if read is not None:
             read(size)
 
 
-def _too_large(limit: int) -> BadBody:
+def too_large(limit: int) -> BadBody:
+    """Return the refusal of a body that is longer than the limit."""
     return BadBody(refuse(413, f"Content too large: a message is at most {limit} bytes", audit="too_large"))
 
 
