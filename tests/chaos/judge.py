@@ -185,8 +185,9 @@ class Judge:
         # Without a start its replica ended between claim and handler, and no journal names that replica.
         suspects = lives or list(self._lives.values())
         hurt = any(_hurt(life, call.began, call.ended) for life in suspects)
-        if hurt or self._outage(call.began, call.ended):
-            reason = "its replica" if hurt and lives else "a replica" if hurt else "the database"
+        away = self._outage(call.began, call.ended)
+        if hurt or away:
+            reason = "its replica" if hurt and lives else "a replica" if hurt else away
             self.excused[f"an unknown outcome: {reason} had failed"] += 1
             for life in lives:
                 if life.ended is not None and call.began < life.ended < call.ended:
@@ -225,8 +226,10 @@ class Judge:
             for life in self._lives.values()
         )
 
-    def _outage(self, begin: float, end: float) -> bool:
-        return any(one.began - 1 < end and begin < one.over + LATE for one in self._history.outages)
+    def _outage(self, begin: float, end: float) -> str:
+        """Return what was away then; empty: nothing."""
+        away = {one.what for one in self._history.outages if one.began - 1 < end and begin < one.over + LATE}
+        return "" if not away else "the server behind" if away == {"behind"} else "the database"
 
     def _is_lost(self, at: float, until: float = 0.0) -> bool:
         """True if a failover may have lost what was written then: from its last second on, until its clients are at the new database."""
@@ -239,7 +242,7 @@ class Judge:
         return min([received, *(begin for begin, end in stops if begin < received < end + LATE)]), received
 
     def _troubled(self, begin: float, end: float) -> bool:
-        return self._outage(begin, end) or any(_hurt(life, begin, end) for life in self._lives.values())
+        return bool(self._outage(begin, end)) or any(_hurt(life, begin, end) for life in self._lives.values())
 
     # I4: at most once
 

@@ -159,6 +159,14 @@ def test_only_a_killed_replica_excuses_an_unknown_outcome(leaving: float | None,
     assert sum(judge.excused.values()) == (not laws)
 
 
+@pytest.mark.parametrize(("what", "name"), [("behind", "the server behind"), ("restart", "the database")])
+def test_what_was_away_is_named_where_it_excuses_an_unknown_outcome(what: str, name: str) -> None:
+    lost = a_call(answer={"id": 1, "error": {"code": -31002, "message": "lost"}}, began=1.0, ended=8.0)
+    judge = Judge(a_history(lost, lives=[Life("a.1", 1, 0.0)], outages=[Outage(2.0, 3.0, what)]))
+    assert judge.judge() == []
+    assert list(+judge.excused) == [f"an unknown outcome: {name} had failed"]
+
+
 @pytest.mark.parametrize(("opened", "laws"), [(1.0, ["I1"]), (12.0, [])])
 def test_an_end_is_late_if_a_replica_was_there_to_tell_it(opened: float, laws: list[str]) -> None:
     lives = [Life("a.1", 1, 0.0, ended=5.0), Life("b.1", 2, opened)]
