@@ -227,7 +227,7 @@ class Judge:
         )
 
     def _outage(self, begin: float, end: float) -> str:
-        """Return what was away then; empty: nothing."""
+        """Name the part that was away then; empty: none was."""
         away = {one.what for one in self._history.outages if one.began - 1 < end and begin < one.over + LATE}
         return "" if not away else "the server behind" if away == {"behind"} else "the database"
 
