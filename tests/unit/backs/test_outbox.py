@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.backs.proxy.outbox import Outbox, Space
+from holdfast.core.ledger import Ledger
 from holdfast.testing import NotingObserver
 from tests.support import virtual_test
 
@@ -134,3 +135,20 @@ async def test_a_queue_that_is_closed_ends_the_waiting_of_a_flush_without_an_exc
     log(client.outbox, 3)
     assert await client.has_read() == []
     assert client.space.used == 0
+
+
+@virtual_test
+async def test_messages_of_all_calls_are_in_the_ledger_and_are_dropped_where_it_has_no_room() -> None:
+    ledger = Ledger(100_000)
+    client = SlowClient(messages=100, own_bytes=10**6, all_bytes=10**6)
+    client.space.charge = ledger.account("behind").open()
+    log(client.outbox, *range(10), size=1_000)
+    assert ledger.used == client.space.used > 10_000
+    others = ledger.account("others").open()
+    others.set(97_000 - ledger.used)
+    assert client.dropped == 0
+    log(client.outbox, "without room", size=1_000)
+    log(client.another(), "without room", size=1_000)
+    assert client.dropped == 2
+    await client.has_read()
+    assert ledger.used == others.size

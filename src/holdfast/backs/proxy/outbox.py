@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.core.ledger import Charge
 from holdfast.errors import HoldfastError
 from holdfast.ports import Observer
 from holdfast.wire.jsonrpc import encode
@@ -35,7 +36,7 @@ _LOG: Final = "notifications/message"
 class Space:
     """The limits of the queues of one process: number and bytes for each queue, and the bytes of all together."""
 
-    __slots__ = ("all_bytes", "bytes", "messages", "used")
+    __slots__ = ("all_bytes", "bytes", "charge", "messages", "used")
 
     def __init__(self, messages: int, own_bytes: int, all_bytes: int) -> None:
         self.messages: int = messages
@@ -43,10 +44,22 @@ class Space:
         self.all_bytes: int = all_bytes
         self.used: int = 0
         """The bytes that wait in all queues."""
+        self.charge: Charge | None = None
+        """For these bytes; None before the start."""
 
     def has_room(self, size: int) -> bool:
         """True if so many bytes fit. If nothing waits, any size fits."""
-        return not self.used or self.used + size <= self.all_bytes
+        charge = self.charge
+        return not self.used or (
+            self.used + size <= self.all_bytes
+            and (charge is None or charge.account.has_room(size, urgent=True))
+        )
+
+    def count(self, size: int) -> None:
+        """Add to the bytes that wait; a negative size subtracts."""
+        self.used += size
+        if self.charge is not None:
+            self.charge.set(self.used)
 
 
 class Outbox:
@@ -110,7 +123,7 @@ class Outbox:
 
     def _count(self, size: int) -> None:
         self._bytes += size
-        self._space.used += size
+        self._space.count(size)
 
     def _drop(self, method: str, params: dict[str, Any]) -> None:
         self._observer.note("upstream.dropped", method=method)

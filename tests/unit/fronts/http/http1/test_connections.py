@@ -292,3 +292,16 @@ def test_a_connection_with_tls_is_charged_for_the_buffers_of_its_longest_read(
     charge.read(2 * size)
     charge.end()
     assert ledger.used == 0
+
+
+@async_test
+async def test_an_unfinished_head_needs_room() -> None:
+    house = House()
+    async with serving(house) as (service, port), connected(port) as (reader, writer):
+        writer.write(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n")
+        await until(lambda: bool(service.members.connections))
+        ledger = house.server.engine.load.ledger
+        others = ledger.account("others").open()
+        others.set(ledger.total - ledger.used - 100_000)
+        writer.write(b"a: b\r\n" * 200)
+        assert (await reader.read()).startswith(b"HTTP/1.1 503")
