@@ -214,9 +214,9 @@ async def test_a_store_that_loses_a_forwarded_retry_leaves_its_outcome_unknown()
             store = here.engine.runtime.store
             attach = store.attach
 
-            async def emptied(key: str, *args: Any) -> Any:
+            async def emptied(key: str, *args: Any, **more: Any) -> Any:
                 await store.close(key, SessionInput.SHUTDOWN)
-                return await attach(key, *args)
+                return await attach(key, *args, **more)
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(store, "attach", emptied)
