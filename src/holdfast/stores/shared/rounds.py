@@ -143,6 +143,7 @@ class CommandRounds(KnownSessions):
                 del entry.queue[:count]
                 if commands:
                     await self._try_round(entry, commands)
+                if len(commands) > 1 or entry.queue:
                     # The callers go on now, and their next commands are combined with those that wait.
                     await asyncio.sleep(0)
         finally:
