@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from holdfast.config import Limits
 from holdfast.stores.base import Store, silent
+from holdfast.stores.postgres import lanes
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import BackendContract, SharedContract, StoreContract, VirtualClock
 from tests.postgres.support import emptied
@@ -31,7 +32,10 @@ class TestPostgresStore(StoreContract, BackendContract, SharedContract):
     @pytest.fixture(autouse=True, scope="class")
     @classmethod
     def running(cls) -> Iterator[None]:
-        with postgres_server() as server:
+        with postgres_server() as server, pytest.MonkeyPatch.context() as patch:
+            # No limit of time is the subject here: a starved machine may need seconds for a large message.
+            patch.setattr(lanes, "PATIENCE", 60.0)
+            patch.setattr(lanes, "SILENCE", 60.0)
             cls.server = server
             yield
 
