@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.base import Claim, Claimed
+from holdfast.stores.base import Attached, Claim, Claimed, WakeUp
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import VirtualClock
 from holdfast.testing.store.bench import KEY, PRINCIPAL, Bench, record, tag_of
@@ -167,3 +167,21 @@ async def test_a_dead_replica_is_asked_for_its_work_for_a_while(server: Postgres
         clock.advance(61)
         await two.orphans()
         assert server.tell(dead) == "0"
+
+
+@async_test
+async def test_the_readers_of_a_process_are_named_to_it_from_time_to_time(server: PostgresServer) -> None:
+    async with stores(server.url) as [store]:
+        await store.renew(60)
+        await opened(store)
+        attached = await store.attach(KEY, PRINCIPAL, None, None)
+        assert isinstance(attached, Attached)
+        held: list[tuple[WakeUp, str, str]] = []
+        store.wake = lambda kind, key, name: held.append((kind, key, name))
+        stream = attached.record.standalone
+        await store.orphans()
+        assert held == [(WakeUp.HELD, KEY, stream)]
+        await store.detach(KEY, stream, attached.generation, None, broke=False)
+        held.clear()
+        await store.orphans()
+        assert held == []

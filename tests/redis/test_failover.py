@@ -309,3 +309,21 @@ class Ahead:
         return time.time() + 60
 
     wall = now
+
+
+@async_test
+async def test_a_reader_whose_end_was_lost_is_reported_to_its_process() -> None:
+    async with failover() as f:
+        await f.store.renew(60)
+        attached = await f.store.attach(KEY, PRINCIPAL, None, None)
+        assert isinstance(attached, Attached)
+        f.cut()
+        stream = attached.record.standalone
+        assert await f.store.detach(KEY, stream, attached.generation, None, broke=False) is False
+        held: list[tuple[WakeUp, str, str]] = []
+        f.store.wake = lambda kind, key, name: held.append((kind, key, name))
+        await f.store.orphans()
+        assert held == []
+        await f.happen()
+        await f.store.orphans()
+        assert held == [(WakeUp.HELD, KEY, stream)]

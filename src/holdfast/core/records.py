@@ -48,6 +48,9 @@ class WakeUp(Enum):
     """Another replica has the reader of the stream `name` now. Sent where the former reader is."""
     PROBE = "probe"
     """Another replica asks whether the reader of the stream `name` is alive: call `vouch`. Sent where the reader is."""
+    HELD = "held"
+    """The store says that the reader of the stream `name` is here. Stores that can lose writes send it from time to
+    time, because the end of the reader may be lost."""
     FORWARD = "forward"
     """The inbox may hold a forwarded request; session and name are empty."""
     NEWS = "news"

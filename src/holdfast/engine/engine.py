@@ -489,6 +489,8 @@ class Engine:
             self.tasks.wake_up(key)
         elif kind is WakeUp.FORWARD or kind is WakeUp.NEWS:
             self.replica.wake_up(kind)
+        elif kind is WakeUp.HELD:
+            self.readers.check_held(key, name)
         else:
             if (session := self.runtime.sessions.get(key)) is not None:
                 self._wake_session(kind, session, name)

@@ -22,7 +22,8 @@ forever and would never begin its grace period. So the attach runs in its own ta
 cancelled, the task still ends, and its reader is given back (`Runtime.take_or_give_back`). If the store does not answer
 an attach in time, it may have attached a reader that this process does not know: once no attach of the session is under
 way, the store is asked who has the place, and a reader of this replica that is unknown here is detached (`_undo`). A
-detach without an answer of the store is sent again until there is one (`Runtime.write_eventually`).
+detach without an answer of the store is sent again until there is one (`Runtime.write_eventually`). A failover may lose
+one that was answered: stores that can lose writes say from time to time which readers they have (`check_held`).
 
 The effect of an end. BROKE and STALLED are breaks: if the session has no other reader, it becomes detached. The other
 ends are no breaks: AGED, a finished stream, a takeover. `detach` takes effect once for each reader, for every kind of
@@ -47,7 +48,7 @@ another replica a repeat may still be claimed first, if the break falls into the
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
 from holdfast.core.empty_table import EMPTY
@@ -97,8 +98,8 @@ class Readers:
     def __init__(self, runtime: Runtime, sessions: Sessions) -> None:
         self._runtime = runtime
         self._sessions = sessions
-        self._attaching: Counter[str] = Counter()
-        """By session: how many attaches are on their way to the store."""
+        self._moving: Counter[str] = Counter()
+        """By session: how many attaches and detaches are on their way to the store."""
 
     async def first(self, exchange: SessionExchange) -> Reader:
         """Make the POST that claimed the exchange the reader of its stream, which now begins to exist.
@@ -188,16 +189,28 @@ class Readers:
         since: int | None = None,
     ) -> Attached | Refusal:
         """Attach a reader in the store. If it is not known whether it did, the place is given back later."""
-        self._attaching[key] += 1
         try:
-            return await self._runtime.store.attach(key, principal, stream, cursor, since=since)
+            with self._on_its_way(key):
+                return await self._runtime.store.attach(key, principal, stream, cursor, since=since)
         except Exception:
             self._runtime.spawn(self._undo(key, stream))
             raise
+
+    @contextlib.contextmanager
+    def _on_its_way(self, key: str) -> Iterator[None]:
+        self._moving[key] += 1
+        try:
+            yield
         finally:
-            self._attaching[key] -= 1
-            if not self._attaching[key]:
-                del self._attaching[key]
+            self._moving[key] -= 1
+            if not self._moving[key]:
+                del self._moving[key]
+
+    def check_held(self, key: str, stream: str) -> None:
+        """Detach a reader that the store says is here, and is not: a failover has lost that it left."""
+        session = self._runtime.sessions.get(key)
+        if session is None or stream not in session.readers:
+            self._runtime.spawn(self._undo(key, stream))
 
     async def _undo(self, key: str, stream: str | None) -> None:
         """Detach the reader of a stream if the store has one of this replica that is unknown here."""
@@ -207,8 +220,8 @@ class Readers:
             return
         name = stream or status.record.standalone
         probed = await retried(lambda: store.probe(key, name))
-        while key in self._attaching:
-            # What the store has may be the place of an attach whose reply is on its way here.
+        while key in self._moving:
+            # What the store has may be the place of an attach whose reply is on its way, or one that is given back.
             await asyncio.sleep(RETRY_SECONDS)
             probed = await retried(lambda: store.probe(key, name))
         if probed is None or probed.reader != store.replica or not probed.generation:
@@ -358,7 +371,9 @@ class Readers:
 
         async def leave() -> None:
             key = session.record.key
-            if await self._runtime.store.detach(key, stream, generation, cursor, broke=broke):
+            with self._on_its_way(key):
+                is_detached = await self._runtime.store.detach(key, stream, generation, cursor, broke=broke)
+            if is_detached:
                 self._sessions.detached(session)
 
         await self._runtime.write_eventually(leave)

@@ -9,10 +9,11 @@ from typing import Final
 from holdfast.config import Limits, Settings, Times
 from holdfast.engine.engine import Engine
 from holdfast.engine.exchange import Exchange
+from holdfast.engine.reader import End
 from holdfast.engine.sessionless_client import SessionlessClient
 from holdfast.errors import OUTCOME_UNKNOWN, StoreUnavailable
 from holdfast.protocol.subscriptions import Change
-from holdfast.stores.base import Announced, Store
+from holdfast.stores.base import Announced, Store, WakeUp
 from holdfast.testing import ScriptedBack
 from holdfast.wire.jsonrpc import Request
 from tests.simulation.cluster import Cluster
@@ -149,6 +150,41 @@ async def test_an_idle_reader_whose_takeover_lost_its_reply_takes_over_later() -
         await old.cut()
         await asyncio.sleep(TIMES.grace_seconds + TIMES.sweep)
         assert await store.sessions() == []
+
+
+@engine_test
+async def test_a_reader_of_the_store_that_is_not_here_is_detached_and_one_that_is_here_stays() -> None:
+    async with pair() as (one, _):
+        store, stream = one.engine.runtime.store, one.session.record.standalone
+
+        async def readers() -> int:
+            # As after a failover that has lost the end of a reader.
+            one.engine._wake(WakeUp.HELD, one.key, stream)
+            await asyncio.sleep(1)
+            status = await store.look(one.key)
+            assert status is not None
+            return status.readers
+
+        await store.attach(one.key, PRINCIPAL, None, None)
+        assert await readers() == 0
+        get = await one.get()
+        assert await readers() == 1
+        detach = store.detach
+
+        async def slowly(*args: object, **more: object) -> bool:
+            store.detach = detach  # type: ignore[method-assign]
+            await asyncio.sleep(5)
+            return await detach(*args, **more)  # type: ignore[arg-type]
+
+        # Nor does it hurry an end that is on its way, and is no break.
+        store.detach = slowly  # type: ignore[method-assign]
+        before = len(one.noted.named("session.detached"))
+        get.reader.stop(End.AGED)
+        await asyncio.sleep(1)
+        await readers()
+        await asyncio.sleep(10)
+        assert await readers() == 0
+        assert len(one.noted.named("session.detached")) == before
 
 
 @engine_test

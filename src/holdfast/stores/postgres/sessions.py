@@ -143,7 +143,7 @@ class PostgresSessions(PostgresDocuments):
         return found or []
 
     async def _own_strays(self) -> list[Orphan]:
-        """Look at some of the sessions in which calls of this incarnation run, as the store says."""
+        """Look at some of the sessions in which calls of this incarnation run or readers are, as the store says."""
         rows = await self._run("busy", self.me, self._stray_after, _STRAYS)
         self._stray_after = rows[-1][0] if len(rows) == _STRAYS else 0
         found = await asyncio.gather(*(self.strays(key) for _, key in rows))

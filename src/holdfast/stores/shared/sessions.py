@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.core.lifecycle import SessionInput
-from holdfast.core.records import Closed, Ending, Orphan
+from holdfast.core.records import Closed, Ending, Orphan, WakeUp
 from holdfast.core.rules import calls, life
 from holdfast.core.stream import Continuity, Event, Log, Position, StreamPage
 from holdfast.stores.backend import Why
@@ -41,10 +41,17 @@ class SharedSessions(CommandRounds):
         return [Orphan(key, stream, one.id, one.owner) for stream, one in found if one.id is not None]
 
     async def strays(self, key: str) -> list[Orphan] | None:
-        """Return exchanges of this process that it does not run: they had ended, and a failover brought them back."""
+        """Return exchanges of this process that it does not run: they had ended, and a failover brought them back.
+
+        Send HELD for each stream with a reader here: it may be a reader that had left.
+        """
         doc = await self.load(key)
         if doc is None:
             return None
+        for stream, one in doc.exchanges.items():
+            # A POST has generation 0, and leaves with its exchange.
+            if one.reader == self.me and one.generation:
+                self.wake(WakeUp.HELD, key, stream)
         entry = self._entries.get(key)
         known = entry.running if entry is not None else {}
         oldest = (self.now() - _STRAY_SECONDS) * 1_000_000

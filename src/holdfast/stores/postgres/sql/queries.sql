@@ -124,7 +124,7 @@ SELECT {schema}.dead_{v}($1, $2, $3)
 SELECT key FROM {schema}.work JOIN {schema}.session USING (sid) WHERE owner = $1
 
 --## busy
-SELECT sid, key FROM {schema}.work JOIN {schema}.session USING (sid) WHERE owner = $1 AND numbers[{running}] > 0 AND sid > $2 ORDER BY sid LIMIT $3
+SELECT sid, key FROM {schema}.work JOIN {schema}.session USING (sid) WHERE owner = $1 AND numbers[{running}] + numbers[{readers}] > 0 AND sid > $2 ORDER BY sid LIMIT $3
 
 --## unregister
 DELETE FROM {schema}.work w USING {schema}.session s WHERE w.owner = $1 AND s.key = $2 AND w.sid = s.sid
