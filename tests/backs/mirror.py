@@ -13,6 +13,9 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, Final
 
+from holdfast.upstream.pending import OutgoingRequest
+from holdfast.wire.jsonrpc import request_message
+
 MODERN: Final = "2026-07-28"
 LATEST: Final = "2025-11-25"
 BOTH: Final = "both"
@@ -259,10 +262,18 @@ class Dialect:
 
     identity = SimpleNamespace(variable=SimpleNamespace(set=lambda _user: None), user=lambda _caller: None)
 
-    def decode(self, data: bytes) -> tuple[Json, object]:
-        """Return a message and its id."""
-        message = json.loads(data)
-        return message, message.get("id")
+    async def run(self, server: "Object", read: Any, write: Any) -> None:
+        """Let the object serve one client."""
+        await server.run(read, write, None)
+
+    def decode(self, data: bytes) -> Json:
+        """Return a notification or a response."""
+        message: Json = json.loads(data)
+        return message
+
+    def request(self, request: OutgoingRequest) -> Json:
+        """Return a request as a message."""
+        return self.decode(request_message(request.id, request.method, request.params))
 
     def wrap(self, message: Json, _caller: object) -> Json:
         """Return a message for the run."""
@@ -274,6 +285,10 @@ class Dialect:
     def encode(self, item: tuple[Json, object]) -> bytes:
         """Return the bytes of a message of the run."""
         return json.dumps(item[0]).encode()
+
+    def answered(self, item: tuple[Json, object]) -> object:
+        """Return the id of the request that a message answers; None if it is no response."""
+        return None if "method" in item[0] else item[0].get("id")
 
     def call_id(self, item: tuple[Json, object]) -> object:
         """Return the id of the call that a message belongs to."""
