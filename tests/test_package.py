@@ -191,3 +191,28 @@ def test_every_file_with_the_version_has_the_version_of_the_package() -> None:
     versions = {chart["version"], chart["appVersion"], citation["version"], starter["version"]}
     assert versions == {holdfast.__version__}
     assert citation["repository-code"] == METADATA["urls"]["Source"] == starter["homepage"]
+
+
+# The changelog
+
+KINDS: Final = {"Breaking", "Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+LONGEST: Final = 300
+"""Characters of a point: what a reader can do, or must do, and a link. The rest is in the commit."""
+
+
+def wordy(changelog: str) -> list[str]:
+    """Return the points and headings under Unreleased that are not written for readers."""
+    unreleased = changelog.partition("\n## Unreleased\n")[2].partition("\n## ")[0]
+    headings = re.findall(r"^###+ (.+)$", unreleased, re.MULTILINE)
+    points = [" ".join(point.split()) for point in re.split(r"^- |^#.*$", unreleased, flags=re.MULTILINE)]
+    return [one for one in headings if one not in KINDS] + [one for one in points if len(one) > LONGEST]
+
+
+def test_the_changelog_is_written_for_readers() -> None:
+    assert wordy((ROOT / "CHANGELOG.md").read_text()) == []
+
+
+def test_a_long_point_and_an_unknown_heading_are_found() -> None:
+    long = "word " * LONGEST
+    text = f"# Changelog\n\n## Unreleased\n\n### Added\n\n- short\n- {long}\n\n### Improved\n\n## 1.2.2 - 2026-12-31\n\n- {long}\n"
+    assert wordy(text) == ["Improved", long.strip()]
