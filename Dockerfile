@@ -1,24 +1,24 @@
-# The image of Holdfast, made from this repository alone:
-#   docker build -t holdfast .                                    for your own server: deploy/Dockerfile begins with it
-#   docker build -t holdfast-programs --target programs .         with uv, node and git, for servers that uvx and npx start
+# The image of Limpet, made from this repository alone:
+#   docker build -t limpet .                                    for your own server: deploy/Dockerfile begins with it
+#   docker build -t limpet-programs --target programs .         with uv, node and git, for servers that uvx and npx start
 # Both run as the user 10001 and write to /tmp only, and the second one to /cache:
-#   docker run --read-only --tmpfs /tmp --cap-drop ALL -p 127.0.0.1:8000:8000 holdfast serve …
+#   docker run --read-only --tmpfs /tmp --cap-drop ALL -p 127.0.0.1:8000:8000 limpet serve …
 FROM python:3.13-slim AS build
 WORKDIR /src
 # What the lock files have, and nothing else. They come first: a change of our code downloads nothing.
 COPY tools/locks/runtime.txt tools/locks/image.txt tools/locks/
 RUN pip install --no-cache-dir --require-hashes -r tools/locks/runtime.txt \
- && python -m venv --without-pip /opt/holdfast \
- && pip --python /opt/holdfast/bin/python install --no-cache-dir --require-hashes -r tools/locks/image.txt
+ && python -m venv --without-pip /opt/limpet \
+ && pip --python /opt/limpet/bin/python install --no-cache-dir --require-hashes -r tools/locks/image.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
 RUN python -m build --wheel --no-isolation --outdir dist . \
- && pip --python /opt/holdfast/bin/python install --no-cache-dir --no-deps dist/*.whl
+ && pip --python /opt/limpet/bin/python install --no-cache-dir --no-deps dist/*.whl
 
 FROM python:3.13-slim AS base
-COPY --from=build /opt/holdfast /opt/holdfast
-RUN useradd --system --uid 10001 --no-create-home --home-dir /tmp holdfast
-ENV PATH=/opt/holdfast/bin:$PATH \
+COPY --from=build /opt/limpet /opt/limpet
+RUN useradd --system --uid 10001 --no-create-home --home-dir /tmp limpet
+ENV PATH=/opt/limpet/bin:$PATH \
     HOME=/tmp \
     PYTHONDONTWRITEBYTECODE=1
 WORKDIR /app
@@ -27,7 +27,7 @@ EXPOSE 8000
 # For a server at port 8000 without TLS. Kubernetes has its own probes.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=6 \
   CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/healthz', timeout=4)"]
-ENTRYPOINT ["holdfast"]
+ENTRYPOINT ["limpet"]
 CMD ["--help"]
 
 FROM node:22-slim AS node
@@ -54,4 +54,4 @@ VOLUME /cache
 USER 10001
 
 # The last stage is the one without a name on the command line.
-FROM base AS holdfast
+FROM base AS limpet

@@ -25,7 +25,7 @@ help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 serve: runtime  ## Serve the example server on http://127.0.0.1:8000/mcp
-	$(BIN)/holdfast serve examples/everything.py:server --http 127.0.0.1:8000
+	$(BIN)/limpet serve examples/everything.py:server --http 127.0.0.1:8000
 
 # What is installed here leaves no reason to skip a test: see tests/no_skips.py.
 test: export NO_SKIPS = 1
@@ -74,7 +74,7 @@ docs: venv  ## Write the API reference and the table of options, and build the s
 	$(BIN)/python -m tools.options
 	$(BIN)/python -m tools.site
 
-record: venv peers  ## Record `make serve` and `holdfast demo` for the README (a minute; port 8000 must be free)
+record: venv peers  ## Record `make serve` and `limpet demo` for the README (a minute; port 8000 must be free)
 	$(BIN)/python -m tools.record
 
 bench: system venv node peers  ## Measure beside the peers, every answer verified; write docs/speed.md (18 minutes)
@@ -140,18 +140,18 @@ runtime: .venv/.runtime
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || tools/install-system.sh python3-venv
 	$(PYTHON) -m venv .venv
 
-# Holdfast itself is built with what the lock file has: nothing is downloaded that is not in it.
+# Limpet itself is built with what the lock file has: nothing is downloaded that is not in it.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-INSTALL_HOLDFAST := $(INSTALL) --no-deps --no-build-isolation --editable .
+INSTALL_LIMPET := $(INSTALL) --no-deps --no-build-isolation --editable .
 
 .venv/.runtime: pyproject.toml tools/locks/runtime.txt | .venv/bin/python
 	$(INSTALL) --require-hashes -r tools/locks/runtime.txt
-	$(INSTALL_HOLDFAST)
+	$(INSTALL_LIMPET)
 	touch $@
 
 .venv/.dev: pyproject.toml tools/locks/dev.txt | .venv/bin/python
 	$(INSTALL) --require-hashes -r tools/locks/dev.txt
-	$(INSTALL_HOLDFAST)
+	$(INSTALL_LIMPET)
 	touch .venv/.runtime $@
 
 system:

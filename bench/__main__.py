@@ -1,4 +1,4 @@
-"""Measure Holdfast beside its peers, every answer verified, and write tables and charts.
+"""Measure Limpet beside its peers, every answer verified, and write tables and charts.
 
 A full run (`make bench`) stores its results in docs/speed/results.json and replaces the generated parts of
 docs/speed.md. A quick run prints, and writes to build/bench. A run with --only replaces the results of these workloads

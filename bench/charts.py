@@ -41,7 +41,7 @@ def _text(x: float, y: float, content: str, kind: str = "", anchor: str = "start
 
 
 def _kind(label: str, place: int) -> str:
-    if "Holdfast" in label:
+    if "Limpet" in label:
         return "own"
     return "limit" if "bare" in label else ("other", "second", "third")[place % 3]
 

@@ -1,8 +1,8 @@
 """One client of the workload `client`: it makes calls, compares every answer, and prints its figures as JSON.
 
-    python bench/client.py holdfast|official URL VERSION IN_FLIGHT CALLS
+    python bench/client.py limpet|official URL VERSION IN_FLIGHT CALLS
 
-It runs in the environment of its client: Holdfast's, or that of mcp 2.3 (.peers/mcp2), which has no Holdfast.
+It runs in the environment of its client: Limpet's, or that of mcp 2.3 (.peers/mcp2), which has no Limpet.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from typing import Any
 Call = Callable[[str], Awaitable[str]]
 
 
-async def holdfast_client(url: str, version: str, in_flight: int, calls: int) -> dict[str, float]:
-    """Measure Holdfast's client."""
-    from holdfast import Client  # noqa: PLC0415 - the other client's environment has no holdfast
+async def limpet_client(url: str, version: str, in_flight: int, calls: int) -> dict[str, float]:
+    """Measure Limpet's client."""
+    from limpet import Client  # noqa: PLC0415 - the other client's environment has no limpet
 
     async with Client(url, protocol_version=version) as client:
 
@@ -58,5 +58,5 @@ async def measure(call: Call, in_flight: int, calls: int) -> dict[str, float]:
 
 if __name__ == "__main__":
     who, address, revision, flight, number = sys.argv[1:6]
-    run = {"holdfast": holdfast_client, "official": official_client}[who]
+    run = {"limpet": limpet_client, "official": official_client}[who]
     print(json.dumps(asyncio.run(run(address, revision, int(flight), int(number)))))

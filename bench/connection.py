@@ -1,6 +1,6 @@
 """The load generator's own HTTP: one connection, one request at a time, and as much of MCP as the workloads need.
 
-It is independent of Holdfast, so that a fault of ours cannot confirm itself.
+It is independent of Limpet, so that a fault of ours cannot confirm itself.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
     python -m bench.contest ../old . [--workload echo-json] [--connections 32] [--rounds 5] [--seconds 2]
 
-A place is a directory with `src/holdfast` (a checkout), or the file of an interpreter whose environment has holdfast. The
+A place is a directory with `src/limpet` (a checkout), or the file of an interpreter whose environment has limpet. The
 tools are those of this checkout's `bench/servers`. The ratio is that of the last place beside the first one.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import loads
-from bench.contestants import HOLDFAST, LIMIT, MODERN, Contestant
+from bench.contestants import LIMIT, LIMPET, MODERN, Contestant
 from bench.results import median, smallest
 from bench.results import ratio as ratio_of
 from bench.runner import Plan, Turns
@@ -21,8 +21,8 @@ from bench.surroundings import Around
 from bench.workloads import WORKLOADS, Point
 
 __all__ = [
-    "HOLDFAST",
     "LIMIT",
+    "LIMPET",
     "MODERN",
     "Contestant",
     "Running",
@@ -72,8 +72,8 @@ def at(place: str, contestant: Contestant, name: str) -> Contestant:
     path = Path(place).resolve()
     if path.is_file():
         return contestant._replace(name=name, command=[str(path), *contestant.command[1:]])
-    if not (path / "src" / "holdfast").is_dir():
-        sys.exit(f"{place}: neither a checkout with src/holdfast nor an interpreter")
+    if not (path / "src" / "limpet").is_dir():
+        sys.exit(f"{place}: neither a checkout with src/limpet nor an interpreter")
     return contestant._replace(name=name, env={**contestant.env, "PYTHONPATH": str(path / "src")})
 
 
@@ -89,7 +89,7 @@ def main() -> None:
         "--workload", choices=WORKLOADS, default="echo-json", metavar="NAME", help=", ".join(WORKLOADS)
     )
     parser.add_argument(
-        "--of", help="the contestant of the workload (default: holdfast, or the first): redis, remote, …"
+        "--of", help="the contestant of the workload (default: limpet, or the first): redis, remote, …"
     )
     parser.add_argument(
         "--connections", type=int, help="one point with this number instead of the workload's points"
@@ -106,7 +106,7 @@ def main() -> None:
         f"{chr(97 + number)} {Path(place).resolve().name}" for number, place in enumerate(options.places)
     ]
     entry = workload.entries[
-        options.of or ("holdfast" if "holdfast" in workload.entries else next(iter(workload.entries)))
+        options.of or ("limpet" if "limpet" in workload.entries else next(iter(workload.entries)))
     ]
     plan = Plan(rounds=options.rounds, seconds=options.seconds)
     with Around() as around:

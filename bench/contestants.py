@@ -41,7 +41,7 @@ class Surroundings(Protocol):
     """What a contestant may need beside itself; started when it is first asked for."""
 
     python: str
-    """The interpreter of our own contestants: it has holdfast and its development tools."""
+    """The interpreter of our own contestants: it has limpet and its development tools."""
 
     def redis(self) -> str:
         """Return the URL of a Redis that keeps nothing on disk."""
@@ -61,11 +61,11 @@ Entry = Callable[[Surroundings], Contestant]
 # Our own
 
 
-def holdfast(
+def limpet(
     name: str, *options: str, target: str = "echo.py:server", python: str = sys.executable
 ) -> Contestant:
-    """Return `holdfast serve` with options; every setting that is not named has its default."""
-    serve = [python, "-m", "holdfast", "serve", target, "--http", "127.0.0.1:{port}"]
+    """Return `limpet serve` with options; every setting that is not named has its default."""
+    serve = [python, "-m", "limpet", "serve", target, "--http", "127.0.0.1:{port}"]
     return Contestant(name, [*serve, *options], HERE / "servers")
 
 
@@ -75,8 +75,8 @@ def bare(name: str, python: str = sys.executable) -> Contestant:
 
 
 LIMIT: Final = bare("bare uvicorn")
-HOLDFAST: Final = holdfast("holdfast")
-MODERN: Final = HOLDFAST._replace(name="holdfast 2026", modern=True)
+LIMPET: Final = limpet("limpet")
+MODERN: Final = LIMPET._replace(name="limpet 2026", modern=True)
 
 # The peers
 
@@ -115,7 +115,7 @@ def in_mode(mode: Mode) -> dict[str, Entry]:
     response = ("--response", "sse") if mode == "sse" else ()
     entries: dict[str, Entry] = {
         "bare uvicorn": lambda s: bare("bare uvicorn", s.python)._replace(env=kind, modern=modern),
-        "holdfast": lambda s: holdfast("holdfast", *response, python=s.python)._replace(modern=modern),
+        "limpet": lambda s: limpet("limpet", *response, python=s.python)._replace(modern=modern),
         "typescript": lambda _: typescript("typescript", {**kind, "MODERN": "1" if modern else ""})._replace(
             modern=modern
         ),
@@ -132,10 +132,10 @@ def in_mode(mode: Mode) -> dict[str, Entry]:
 def with_telemetry(*, modern: bool) -> dict[str, Entry]:
     """Return our server without telemetry, with a log line for each call, and with metrics and the admin surface as well."""
     admin = ("--admin", "127.0.0.1:0")
-    token = {"HOLDFAST_ADMIN_TOKEN": "a-token-for-measurements-only"}
+    token = {"LIMPET_ADMIN_TOKEN": "a-token-for-measurements-only"}
 
     def entry(name: str, *options: str) -> Entry:
-        return lambda s: holdfast(name, *options, python=s.python)._replace(modern=modern, env=token)
+        return lambda s: limpet(name, *options, python=s.python)._replace(modern=modern, env=token)
 
     return {
         "telemetry off": entry("telemetry off", "--log-level", "error"),
@@ -145,11 +145,11 @@ def with_telemetry(*, modern: bool) -> dict[str, Entry]:
 
 
 def with_stores(*options: str) -> dict[str, Entry]:
-    """Return Holdfast with each of its stores."""
+    """Return Limpet with each of its stores."""
     return {
-        "memory": lambda s: holdfast("memory", *options, python=s.python),
-        "sqlite": lambda s: holdfast("sqlite", "--store", s.sqlite(), *options, python=s.python),
-        "redis": lambda s: holdfast("redis", "--store", s.redis(), *options, python=s.python),
+        "memory": lambda s: limpet("memory", *options, python=s.python),
+        "sqlite": lambda s: limpet("sqlite", "--store", s.sqlite(), *options, python=s.python),
+        "redis": lambda s: limpet("redis", "--store", s.redis(), *options, python=s.python),
         **{
             name: _on_postgres(name, mode, *options)
             for name, mode in (("postgres", "on"), ("postgres off", "off"))
@@ -158,14 +158,14 @@ def with_stores(*options: str) -> dict[str, Entry]:
 
 
 def _on_postgres(name: str, mode: str, *options: str) -> Entry:
-    return lambda s: holdfast(name, "--store", s.postgres(mode), *options, python=s.python)
+    return lambda s: limpet(name, "--store", s.postgres(mode), *options, python=s.python)
 
 
 def with_workers() -> dict[str, Entry]:
     """Return one process and two workers, both with SQLite, which workers need to share their sessions."""
     return {
-        "one process": lambda s: holdfast("one process", "--store", s.sqlite(), python=s.python),
-        "two workers": lambda s: holdfast(
+        "one process": lambda s: limpet("one process", "--store", s.sqlite(), python=s.python),
+        "two workers": lambda s: limpet(
             "two workers", "--store", s.sqlite(), "--workers", "2", python=s.python
         )._replace(has_workers=True),
     }
@@ -175,7 +175,7 @@ def with_tools() -> dict[str, Entry]:
     """Return our server with its own tools only, and with thousands more."""
 
     def entry(name: str, more: int) -> Entry:
-        return lambda s: holdfast(name, python=s.python)._replace(env={"MORE_TOOLS": str(more)})
+        return lambda s: limpet(name, python=s.python)._replace(env={"MORE_TOOLS": str(more)})
 
     return {"4 tools": entry("4 tools", 0), "5,000 tools": entry("5,000 tools", 4_996)}
 
@@ -184,23 +184,23 @@ def with_tools() -> dict[str, Entry]:
 
 ECHO: Final = str(HERE / "servers" / "echo.py") + ":server"
 PROGRAM: Final = [
-    "taskset", "-c", LOAD_CORE, sys.executable, "-m", "holdfast", "serve", ECHO, "--stdio", "--log-level", "error",
+    "taskset", "-c", LOAD_CORE, sys.executable, "-m", "limpet", "serve", ECHO, "--stdio", "--log-level", "error",
 ]  # fmt: skip
 
 
 def in_front(
     name: str, *target: str, options: tuple[str, ...] = (), python: str = sys.executable
 ) -> Contestant:
-    """Return Holdfast in front of a URL, or of a program after `--`."""
-    serve = [python, "-m", "holdfast", "serve", "--http", "127.0.0.1:{port}"]
+    """Return Limpet in front of a URL, or of a program after `--`."""
+    serve = [python, "-m", "limpet", "serve", "--http", "127.0.0.1:{port}"]
     return Contestant(name, [*serve, *options, *target], HERE / "servers")
 
 
 def with_servers() -> dict[str, Entry]:
-    """Return Holdfast in front of one, ten and a hundred servers at one address."""
+    """Return Limpet in front of one, ten and a hundred servers at one address."""
 
     def entry(name: str, count: int) -> Entry:
-        return lambda s: holdfast(name, target="gateway.py:server", python=s.python)._replace(
+        return lambda s: limpet(name, target="gateway.py:server", python=s.python)._replace(
             env={"UPSTREAM": s.upstream(), "SERVERS": str(count)}
         )
 
@@ -218,7 +218,7 @@ def _twice(url: str) -> Contestant:
 
 
 BEFORE_URL: Final[dict[str, Entry]] = {
-    "direct": lambda s: holdfast("direct", python=s.python),
+    "direct": lambda s: limpet("direct", python=s.python),
     "remote": lambda s: in_front("remote", s.upstream(), python=s.python),
     "remote 2026": lambda s: in_front("remote 2026", s.upstream(), python=s.python)._replace(modern=True),
     "remote to 2025": lambda s: in_front(
@@ -231,7 +231,7 @@ BEFORE_URL: Final[dict[str, Entry]] = {
     "mcp-proxy twice": lambda s: _twice(s.upstream()),
 }
 BEFORE_PROGRAM: Final[dict[str, Entry]] = {
-    "direct": lambda s: holdfast("direct", python=s.python),
+    "direct": lambda s: limpet("direct", python=s.python),
     "process": lambda s: in_front("process", "--", *PROGRAM, python=s.python),
     "process 2026": lambda s: in_front("process 2026", "--", *PROGRAM, python=s.python)._replace(modern=True),
     "mcp-proxy": lambda _: mcp_proxy("mcp-proxy", *PROGRAM),
@@ -240,8 +240,8 @@ BEFORE_PROGRAM: Final[dict[str, Entry]] = {
 
 
 def _hosted(framework: str) -> Contestant:
-    """Return Holdfast as the host of a framework's object, in the environment of the framework."""
-    serve = holdfast("", target=f"echo_of_{framework}.py:mcp").command[1:]
+    """Return Limpet as the host of a framework's object, in the environment of the framework."""
+    serve = limpet("", target=f"echo_of_{framework}.py:mcp").command[1:]
     source = {"PYTHONPATH": str(ROOT / "src")}
     return peer(f"hosted {framework}", framework, "python", *serve, env=source)
 
@@ -255,6 +255,6 @@ BEFORE_OBJECT: Final[dict[str, Entry]] = {
     "hosted fastmcp": lambda _: _hosted("fastmcp"),
 }
 OURS: Final = frozenset({
-    "bare uvicorn", "holdfast", "memory", "sqlite", "redis", "postgres", "postgres off", "direct",
+    "bare uvicorn", "limpet", "memory", "sqlite", "redis", "postgres", "postgres off", "direct",
     "one process", "two workers", "4 tools", "5,000 tools", "telemetry off", "logs", "logs and metrics", *SERVERS.values(),
 })  # fmt: skip

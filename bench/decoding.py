@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.config import Limits
-from holdfast.wire.jsonrpc import decode, encode
+from limpet.config import Limits
+from limpet.wire.jsonrpc import decode, encode
 
 ROWS: Final = 120
 """About 4.7 KB."""

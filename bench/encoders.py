@@ -2,7 +2,7 @@
 
 Each encoder is given what the server has in its hands: a result made of Structs. One that does
 not know Structs pays for turning them into plain values first. orjson is measured where it is
-installed; Holdfast does not need it.
+installed; Limpet does not need it.
 """
 
 import importlib
@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.protocol.types import CallToolResult, TextContent
-from holdfast.wire.jsonrpc import encode
+from limpet.protocol.types import CallToolResult, TextContent
+from limpet.wire.jsonrpc import encode
 
 Encoder = Callable[[object], bytes | str]
 ROUNDS, SECONDS = 7, 0.05

@@ -33,7 +33,7 @@ def _figures(points: Points, label: str) -> Any:
 
 
 def _ratios(
-    text: str, workload: str, label: str, limit: float, name: str = "holdfast", of: str = "bare uvicorn"
+    text: str, workload: str, label: str, limit: float, name: str = "limpet", of: str = "bare uvicorn"
 ) -> Iterator[Goal]:
     """Yield the goals of a contestant beside another one, at the point with this label."""
     for by, how in (("requests/s", ratio), ("CPU", cpu_ratio)):
@@ -104,13 +104,13 @@ def _figure(
 
 
 def _tail(points: Points) -> float:
-    rounds = _figures(points, "32")["holdfast"]
+    rounds = _figures(points, "32")["limpet"]
     return median(rounds, "p99_us") / median(rounds, "p50_us")
 
 
 def _grown(points: Points) -> float:
     """Return the processor time at the last point as a multiple of that at the first one."""
-    first, last = (smallest(point["figures"]["holdfast"], "cpu_us") for point in (points[0], points[-1]))
+    first, last = (smallest(point["figures"]["limpet"], "cpu_us") for point in (points[0], points[-1]))
     return last / first
 
 
@@ -146,9 +146,7 @@ def _memory_goals() -> Iterator[Goal]:
         ("an idle connection", "memory-connection", 8),
         ("an open stream", "memory-stream", 8),
     ):
-        yield Goal(
-            what, workload, limit, _figure("holdfast", "bytes", median, 1024), at_most=True, unit=" KiB"
-        )
+        yield Goal(what, workload, limit, _figure("limpet", "bytes", median, 1024), at_most=True, unit=" KiB")
 
 
 GOALS: Final = (
@@ -163,15 +161,15 @@ GOALS: Final = (
         "processor time of the client for a call, one at a time",
         "client",
         350,
-        lambda points: smallest(points[0]["figures"]["holdfast"], "cpu_us"),
+        lambda points: smallest(points[0]["figures"]["limpet"], "cpu_us"),
         at_most=True,
         unit=" µs",
     ),
     Goal(
-        "`holdfast serve` to the first answer",
+        "`limpet serve` to the first answer",
         "start",
         300,
-        _figure("holdfast", "ms", smallest),
+        _figure("limpet", "ms", smallest),
         at_most=True,
         unit=" ms",
     ),

@@ -10,14 +10,14 @@ import sys
 import time
 from typing import Final
 
-from holdfast.config import Settings
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.stores.base import Store
-from holdfast.stores.redis.store import RedisStore
-from holdfast.testing import ScriptedBack
-from holdfast.wire.jsonrpc import Request
+from limpet.config import Settings
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange, SessionExchange
+from limpet.stores.base import Store
+from limpet.stores.redis.store import RedisStore
+from limpet.testing import ScriptedBack
+from limpet.wire.jsonrpc import Request
 
 CALLS: Final = 300
 _CALLER: Final = Caller("one client")

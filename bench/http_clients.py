@@ -18,7 +18,7 @@ import aiohttp
 import httpx
 import uvloop
 
-from holdfast.transports.http import HttpTransport
+from limpet.transports.http import HttpTransport
 
 IN_FLIGHT: Final = 32
 CALLS: Final = 6_000

@@ -16,14 +16,14 @@ from typing import Any, Final
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from holdfast import Server
-from holdfast.auth import Verifier
-from holdfast.auth.verifiers import JwtVerifier
-from holdfast.config import HttpSettings, Limits
-from holdfast.fronts.http.http1.connection import HttpConnection
-from holdfast.fronts.http.http1.deadlines import Deadlines
-from holdfast.fronts.http.http1.members import Members
-from holdfast.transports.loops import run
+from limpet import Server
+from limpet.auth import Verifier
+from limpet.auth.verifiers import JwtVerifier
+from limpet.config import HttpSettings, Limits
+from limpet.fronts.http.http1.connection import HttpConnection
+from limpet.fronts.http.http1.deadlines import Deadlines
+from limpet.fronts.http.http1.members import Members
+from limpet.transports.loops import run
 
 CALLS: Final = 2_000
 ROUNDS: Final = 15

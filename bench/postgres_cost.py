@@ -20,10 +20,10 @@ from typing import Any, Final
 
 import uvloop
 
-from holdfast.stores.base import Claim, Claimed
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.redis.store import RedisStore
-from holdfast.testing.store.bench import PRINCIPAL, record
+from limpet.stores.base import Claim, Claimed
+from limpet.stores.postgres.store import PostgresStore
+from limpet.stores.redis.store import RedisStore
+from limpet.testing.store.bench import PRINCIPAL, record
 from tests.postgres_server import postgres_server
 from tests.redis_server import redis_server
 

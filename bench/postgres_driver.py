@@ -14,9 +14,9 @@ from typing import Any, Final
 import asyncpg
 import uvloop
 
-from holdfast.stores.postgres import schema
-from holdfast.stores.postgres.link import Link
-from holdfast.stores.shared.commit import NUMBERS
+from limpet.stores.postgres import schema
+from limpet.stores.postgres.link import Link
+from limpet.stores.shared.commit import NUMBERS
 from tests.postgres.support import Noted
 from tests.postgres_server import pgbouncer, postgres_server
 

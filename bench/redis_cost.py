@@ -14,10 +14,10 @@ from itertools import count
 
 from redis.asyncio import Redis
 
-from holdfast.core.stream import Position
-from holdfast.stores.base import Claim, Claimed
-from holdfast.stores.redis.store import RedisStore
-from holdfast.testing.store.bench import PRINCIPAL, record
+from limpet.core.stream import Position
+from limpet.stores.base import Claim, Claimed
+from limpet.stores.redis.store import RedisStore
+from limpet.testing.store.bench import PRINCIPAL, record
 
 STREAMS = 32
 EVENTS = 640

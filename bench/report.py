@@ -48,7 +48,7 @@ def _reason(fault: str) -> str:
 def _note(made: dict[str, Any]) -> str:
     rounds = f"{made['rounds']} round{'s' if made['rounds'] > 1 else ''}"
     load = f"load of the machine {made['load']:g} before the run" if "load" in made else "load not recorded"
-    return f"<sub>`{made['command']}`, {made['date']}, {load}, {rounds}, Holdfast {made['holdfast']}</sub>"
+    return f"<sub>`{made['command']}`, {made['date']}, {load}, {rounds}, Limpet {made['limpet']}</sub>"
 
 
 def _machine(results: Results) -> str:

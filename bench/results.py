@@ -44,15 +44,15 @@ def _rounded(table: Table) -> Table:
 
 def made_here(python: str, command: str) -> dict[str, Any]:
     """Return the facts about the machine and the versions. It has no path and no host name."""
-    ours = [python, "-c", "import holdfast, platform; print(holdfast.__version__, platform.python_version())"]
-    holdfast, version = subprocess.run(ours, capture_output=True, text=True, check=True).stdout.split()
+    ours = [python, "-c", "import limpet, platform; print(limpet.__version__, platform.python_version())"]
+    limpet, version = subprocess.run(ours, capture_output=True, text=True, check=True).stdout.split()
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "command": command,
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
         "load": round(os.getloadavg()[0], 1),
         "python": version,
-        "holdfast": f"{holdfast} {_commit()}".strip(),
+        "limpet": f"{limpet} {_commit()}".strip(),
         "uvicorn": importlib.metadata.version("uvicorn"),
         "uvloop": importlib.metadata.version("uvloop"),
         "peers": peer_versions(),

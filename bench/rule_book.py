@@ -25,7 +25,7 @@ SCENES = ("1", "32", "2x1", "4x1", "4x16")
 
 async def one_store(url: str, name: str, namespace: str) -> Any:
     """Return a store with a lease."""
-    from holdfast.stores.redis.store import RedisStore  # noqa: PLC0415
+    from limpet.stores.redis.store import RedisStore  # noqa: PLC0415
 
     store = RedisStore(url, namespace=namespace, replica=name)
     await store.renew(600)
@@ -40,8 +40,8 @@ def sent(stores: list[Any]) -> int:
 
 def plain_call() -> Callable[[Any, str], Awaitable[None]]:
     """Return a function that makes a plain call."""
-    from holdfast.stores.base import Claim, Claimed  # noqa: PLC0415
-    from holdfast.testing.store.bench import PRINCIPAL  # noqa: PLC0415
+    from limpet.stores.base import Claim, Claimed  # noqa: PLC0415
+    from limpet.testing.store.bench import PRINCIPAL  # noqa: PLC0415
 
     async def call(store: Any, name: str) -> None:
         claim = await store.claim("k", PRINCIPAL, Claim(name, name, b"d" * 32))
@@ -55,7 +55,7 @@ async def measure(url: str, scene: str, seconds: float) -> dict[str, float]:
     """Measure one scene in this process."""
     from redis.asyncio import Redis  # noqa: PLC0415
 
-    from holdfast.testing.store.bench import record  # noqa: PLC0415
+    from limpet.testing.store.bench import record  # noqa: PLC0415
 
     call = plain_call()
     client: Redis = Redis.from_url(url)

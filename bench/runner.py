@@ -72,7 +72,7 @@ def chosen(workload: Workload, peers: Collection[str] | None) -> list[str]:
 
 
 def _is_ours(name: str) -> bool:
-    return name in OURS or name.partition(" ")[0] in {"holdfast", "remote", "process", "python"}
+    return name in OURS or name.partition(" ")[0] in {"limpet", "remote", "process", "python"}
 
 
 class Turns:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from bench.contestants import HOLDFAST, LOAD_CORE
+from bench.contestants import LIMPET, LOAD_CORE
 from bench.running import Running
 from tests.postgres_server import postgres_server
 from tools.ports import free_port
@@ -61,7 +61,7 @@ class Around:
 
     @cached_property
     def _upstream(self) -> Running:
-        return self._stack.enter_context(Running(HOLDFAST._replace(core=LOAD_CORE)))
+        return self._stack.enter_context(Running(LIMPET._replace(core=LOAD_CORE)))
 
     def redis(self) -> str:
         """Return the URL of a Redis that keeps nothing on disk. It runs on the core of the load generator."""

@@ -112,23 +112,23 @@ def _importing() -> dict[str, Entry]:
     def of(home: str) -> Entry:
         return lambda _: peer(home, home, "python", "-c", statements[home])
 
-    ours: Entry = lambda s: Contestant("holdfast", [s.python, "-c", "from holdfast import Server"], HERE)  # noqa: E731
+    ours: Entry = lambda s: Contestant("limpet", [s.python, "-c", "from limpet import Server"], HERE)  # noqa: E731
     python: Entry = lambda s: Contestant("python alone", [s.python, "-c", "pass"], HERE)  # noqa: E731
-    return {"python alone": python, "holdfast": ours, **{home: of(home) for home in statements}}
+    return {"python alone": python, "limpet": ours, **{home: of(home) for home in statements}}
 
 
 def _clients() -> dict[str, Entry]:
     def of(name: str, who: str, python: str, version: str) -> Entry:
         def made(s: Surroundings) -> Contestant:
-            interpreter = s.python if who == "holdfast" else python
+            interpreter = s.python if who == "limpet" else python
             return Contestant(name, [interpreter, str(HERE / "client.py"), who, s.upstream(), version], HERE)
 
         return made
 
     theirs = str(PEERS / "mcp2" / "bin" / "python")
     return {
-        "holdfast": of("holdfast", "holdfast", sys.executable, "2025-11-25"),
-        "holdfast 2026": of("holdfast 2026", "holdfast", sys.executable, "2026-07-28"),
+        "limpet": of("limpet", "limpet", sys.executable, "2025-11-25"),
+        "limpet 2026": of("limpet 2026", "limpet", sys.executable, "2026-07-28"),
         "mcp2": of("mcp2", "official", theirs, "2025-11-25"),
         "mcp2 2026": of("mcp2 2026", "official", theirs, "2026-07-28"),
     }
@@ -164,13 +164,13 @@ def _table() -> tuple[Workload, ...]:
         ),
         Workload(
             "events", "streamed events, 32 streams at the same time", loads.events,
-            {**SPEAKERS, **_renamed(SESSIONLESS["holdfast"], "holdfast 2026")},
-            (Point("{streams} streams", {"streams": 32, "count": 200}),), unit="event", reference="holdfast",
+            {**SPEAKERS, **_renamed(SESSIONLESS["limpet"], "limpet 2026")},
+            (Point("{streams} streams", {"streams": 32, "count": 200}),), unit="event", reference="limpet",
         ),
         Workload(
             "asks", "questions to the client, 16 at the same time in each of 4 calls", loads.asks,
-            {**SPEAKERS, **_renamed(SESSIONLESS["holdfast"], "holdfast 2026")},
-            (Point("{calls} × {count}", {"calls": 4, "count": 16}),), unit="question", reference="holdfast",
+            {**SPEAKERS, **_renamed(SESSIONLESS["limpet"], "limpet 2026")},
+            (Point("{calls} × {count}", {"calls": 4, "count": 16}),), unit="question", reference="limpet",
         ),
         Workload(
             "resume", "resuming a stream of 1,000 events", loads.resume, _resuming(),
@@ -187,22 +187,22 @@ def _table() -> tuple[Workload, ...]:
         Workload(
             "memory-idle", "memory of an idle session", loads.idle_sessions, JSON,
             (Point("{count:,} sessions", {"count": 10_000}, {"count": 1_000}),),
-            kind="memory", unit="session", reference="holdfast", starts=True, rounds=1,
+            kind="memory", unit="session", reference="limpet", starts=True, rounds=1,
         ),
         Workload(
             "memory-left", "memory of a session left after six calls, two of them streamed", loads.left_sessions, SPEAKERS,
             (Point("{count:,} sessions", {"count": 1_000}, {"count": 300}),),
-            kind="memory", unit="session", reference="holdfast", starts=True, rounds=1,
+            kind="memory", unit="session", reference="limpet", starts=True, rounds=1,
         ),
         Workload(
             "memory-stream", "memory of an open stream", loads.open_streams, SPEAKERS,
             (Point("{count:,} streams", {"count": 1_000}, {"count": 300}),),
-            kind="memory", unit="stream", reference="holdfast", starts=True, rounds=1,
+            kind="memory", unit="stream", reference="limpet", starts=True, rounds=1,
         ),
         Workload(
             "memory-connection", "memory of an idle connection", loads.idle_connections, JSON,
             (Point("{count:,} connections", {"count": 5_000}, {"count": 500}),),
-            kind="memory", unit="connection", reference="holdfast", starts=True, rounds=1,
+            kind="memory", unit="connection", reference="limpet", starts=True, rounds=1,
         ),
         Workload(
             "start", "start of the server to the answer of a first call", loads.start, JSON,
@@ -233,7 +233,7 @@ def _table() -> tuple[Workload, ...]:
         ),
         Workload(
             "growth-sessions", "echo by the number of open sessions, 32 connections", loads.echo,
-            _only(JSON, "bare uvicorn", "holdfast"),
+            _only(JSON, "bare uvicorn", "limpet"),
             tuple(
                 Point(f"{n:,}", {**ECHO, "sessions": n}, {} if n in {10, 1_000} else None, x=n) for n in sizes
             ),
@@ -241,7 +241,7 @@ def _table() -> tuple[Workload, ...]:
         ),
         Workload(
             "growth-calls", "echo by the number of calls in flight", loads.echo,
-            _only(JSON, "bare uvicorn", "holdfast", "mcp2", "typescript"),
+            _only(JSON, "bare uvicorn", "limpet", "mcp2", "typescript"),
             tuple(
                 Point(f"{n:,}", {"connections": n, "sessions": 1}, {} if n in {1, 256} else None, x=n) for n in flights
             ),
@@ -249,8 +249,8 @@ def _table() -> tuple[Workload, ...]:
         ),
         Workload(
             "growth-connections", "echo on 32 connections by the number of idle ones beside them", loads.crowded_echo,
-            _only(JSON, "holdfast"), tuple(Point(f"{n:,}", {**ECHO, "beside": n}, x=n) for n in (1, 100, 1_000, 9_500)),
-            reference="holdfast", rounds=2, quick=False,
+            _only(JSON, "limpet"), tuple(Point(f"{n:,}", {**ECHO, "beside": n}, x=n) for n in (1, 100, 1_000, 9_500)),
+            reference="limpet", rounds=2, quick=False,
         ),
         Workload(
             "growth-tools", "echo with few and with many tools", loads.echo, with_tools(),

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The step of action.yml. Everything that the user of the action gives comes in variables, and is no part of a command line.
-# CHECK_HOLDFAST names an installed command, for tests; without it, this repository at the chosen version is installed.
+# CHECK_LIMPET names an installed command, for tests; without it, this repository at the chosen version is installed.
 set -efuo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-room=${RUNNER_TEMP:-$(mktemp -d)}/holdfast-check
+room=${RUNNER_TEMP:-$(mktemp -d)}/limpet-check
 report=$room/report.json
 mkdir -p "$room"
-holdfast=${CHECK_HOLDFAST:-}
+limpet=${CHECK_LIMPET:-}
 started=""
 
 stop() {
@@ -14,14 +14,14 @@ stop() {
 }
 trap stop EXIT
 
-if [ -z "$holdfast" ]; then
+if [ -z "$limpet" ]; then
   "$CHECK_PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-    { echo "::error::holdfast check needs Python 3.11 or newer: use actions/setup-python before this step" >&2; exit 2; }
+    { echo "::error::limpet check needs Python 3.11 or newer: use actions/setup-python before this step" >&2; exit 2; }
   "$CHECK_PYTHON" -m venv "$room/venv"
   install=("$room/venv/bin/python" -m pip install --quiet --disable-pip-version-check)
   "${install[@]}" --require-hashes -r "$here/tools/locks/runtime.txt"
   "${install[@]}" --no-deps --no-build-isolation "$here"
-  holdfast=$room/venv/bin/holdfast
+  limpet=$room/venv/bin/limpet
 fi
 
 if [ -n "${CHECK_START:-}" ]; then
@@ -47,7 +47,7 @@ options=()
 for probe in ${CHECK_ONLY:-}; do options+=(--only "$probe"); done
 [ "${CHECK_SLOW:-false}" != true ] || options+=(--slow)
 status=0
-"$holdfast" check "$CHECK_URL" "${options[@]}" --json >"$report" || status=$?
+"$limpet" check "$CHECK_URL" "${options[@]}" --json >"$report" || status=$?
 [ -z "${GITHUB_OUTPUT:-}" ] || echo "report=$report" >>"$GITHUB_OUTPUT"
-"${holdfast%/*}/python" "$here/check/summary.py" "$report" "${GITHUB_STEP_SUMMARY:-/dev/stdout}"
+"${limpet%/*}/python" "$here/check/summary.py" "$report" "${GITHUB_STEP_SUMMARY:-/dev/stdout}"
 exit "$status"

@@ -1,4 +1,4 @@
-"""Write the report of `holdfast check` as a table for the page of the job: `summary.py REPORT PAGE`.
+"""Write the report of `limpet check` as a table for the page of the job: `summary.py REPORT PAGE`.
 
 The server that was checked has chosen parts of the text, so nothing of it may be markup.
 """

@@ -1,7 +1,7 @@
 """Everything a server can do with a client, one small function each.
 
     make serve
-    holdfast serve examples/everything.py:server --http 127.0.0.1:8000
+    limpet serve examples/everything.py:server --http 127.0.0.1:8000
 
 The first half is to play with: parallel asks, progress, state. The second half has the names and
 texts that the official conformance suite looks for, and doubles as a tour of the API. What is
@@ -18,9 +18,9 @@ from everything_modern import feature
 from pydantic import BaseModel, Field
 from tasks import server as tasks
 
-from holdfast import Audio, Context, Image, Message, Server, ToolAnnotations, ToolError
-from holdfast.content import EmbeddedResource, UserMessage
-from holdfast.types import TextResourceContents
+from limpet import Audio, Context, Image, Message, Server, ToolAnnotations, ToolError
+from limpet.content import EmbeddedResource, UserMessage
+from limpet.types import TextResourceContents
 
 server = Server(
     "everything",

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from holdfast import Context, InputRequired, Server, Want
+from limpet import Context, InputRequired, Server, Want
 
 
 class Name(BaseModel):

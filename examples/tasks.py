@@ -1,4 +1,4 @@
-"""Tools that run as tasks (2026-07-28, extension io.modelcontextprotocol/tasks): `holdfast serve examples/tasks.py`.
+"""Tools that run as tasks (2026-07-28, extension io.modelcontextprotocol/tasks): `limpet serve examples/tasks.py`.
 
 The handlers are ordinary ones. Where a client does not know tasks, all but the required ones
 answer in the usual way.
@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from holdfast import Context, McpError, Server, ToolError
+from limpet import Context, McpError, Server, ToolError
 
 server = Server("tasks", version="1.0.0", instructions="Tools that take their time.")
 

@@ -1,11 +1,11 @@
 """A small server, whole: one tool with structured output, one resource template, one prompt.
 
-holdfast serve examples/weather.py:server --http 127.0.0.1:8000
+limpet serve examples/weather.py:server --http 127.0.0.1:8000
 """
 
 from dataclasses import dataclass
 
-from holdfast import Context, Server
+from limpet import Context, Server
 
 server = Server("weather", version="1.0", instructions="Forecasts by city.")
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from holdfast.fronts.http.asgi_host.asgi_channel import AsgiChannel, request_of
-from holdfast.fronts.http.decide.started_call import finish
-from holdfast.fronts.http.front import HttpFront
+from limpet.fronts.http.asgi_host.asgi_channel import AsgiChannel, request_of
+from limpet.fronts.http.decide.started_call import finish
+from limpet.fronts.http.front import HttpFront
 from tests.messages import (
     BOTH,
     JSON_TYPE,
@@ -32,7 +32,7 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class FakeTransport:
-    """The connection underneath, where `holdfast serve` tells of it."""
+    """The connection underneath, where `limpet serve` tells of it."""
 
     def __init__(self) -> None:
         self.closing = False
@@ -44,7 +44,7 @@ class FakeTransport:
 
 
 class FakeChannel(AsgiChannel):
-    """A channel that also knows its connection, as those of `holdfast serve` do."""
+    """A channel that also knows its connection, as those of `limpet serve` do."""
 
     def __init__(self, transport: FakeTransport, scope: Json, receive: Any, send: Any) -> None:
         super().__init__(scope, receive, send)
@@ -94,7 +94,7 @@ class Call:
         self.task.add_done_callback(lambda _: self._news.set())
 
     async def _serve(self, app: Application, scope: Json) -> None:
-        """Call a front as `holdfast serve` does, and any other application by ASGI."""
+        """Call a front as `limpet serve` does, and any other application by ASGI."""
         if isinstance(app, HttpFront) and scope["type"] == "http":
             channel = FakeChannel(self.transport, scope, self._receive, self._send)
             await finish(app.serve(request_of(scope), channel))

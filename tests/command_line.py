@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast.cli import main, target
+from limpet.cli import main, target
 from tests.process_state import process_as_before
 
 
@@ -38,7 +38,7 @@ def run(*words: str, typed: str | None = None, out: io.StringIO | None = None) -
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
     ):
-        patch.setattr(sys, "argv", ["holdfast", *words])
+        patch.setattr(sys, "argv", ["limpet", *words])
         patch.setattr(sys, "stdin", stdin)
         patch.setattr(sys, "path", [*sys.path])
         # Each run imports its target again, because a server starts only once.

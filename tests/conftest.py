@@ -31,7 +31,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 # Settings of the user's shell are not settings of the tests and of the processes that they start.
 for name in list(os.environ):
-    if name.startswith(("HOLDFAST_", "OTEL_")) or name in {
+    if name.startswith(("LIMPET_", "OTEL_")) or name in {
         "COLUMNS",
         "LINES",
         "FORCE_COLOR",

@@ -4,9 +4,9 @@ import asyncio
 import json
 from typing import Any, Final
 
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.fronts.duplex import Duplex
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.fronts.duplex import Duplex
 from tests.messages import Json, initialize, metadata, notification, request
 
 META: Final = metadata(capabilities={"sampling": {}, "roots": {}})

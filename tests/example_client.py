@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from holdfast import Server
+from limpet import Server
 from tests.asgi import Call, Peer
 from tests.messages import initialize, notification, request
 from tests.schema import Json, Recorder

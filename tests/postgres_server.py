@@ -21,7 +21,7 @@ from tests.support import wait_until
 from tools.ports import free_port
 
 USER: Final = "postgres"
-ROLE: Final = "holdfast"
+ROLE: Final = "limpet"
 _INSTALLED: Final = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 FAST: Final = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")
 _SMALL: Final = (
@@ -165,7 +165,7 @@ def make_standby(primary: PostgresServer, *settings: str) -> PostgresServer:
 @contextlib.contextmanager
 def postgres_home() -> Iterator[Path]:
     """Return a directory that the servers may use."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-pg-", ignore_cleanup_errors=True) as home:
+    with tempfile.TemporaryDirectory(prefix="limpet-pg-", ignore_cleanup_errors=True) as home:
         yield _give(Path(home))
 
 

@@ -1,6 +1,6 @@
 """What a command changes in its process, put back after each test: the log and the garbage collector.
 
-`holdfast serve` sets the level of its log and pauses the collector, for the whole life of its process. Tests run it in
+`limpet serve` sets the level of its log and pauses the collector, for the whole life of its process. Tests run it in
 theirs, and what it leaves behind there is found by an innocent test, in another file, in some orders only.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-_LOGGERS: Final = ("", "holdfast", "holdfast.audit", "asyncio")
+_LOGGERS: Final = ("", "limpet", "limpet.audit", "asyncio")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 @contextmanager
 def small_disk(size: str) -> Iterator[Path]:
     """Mount a disk of this size (`1m`) in a new directory."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-disk-") as directory:
+    with tempfile.TemporaryDirectory(prefix="limpet-disk-") as directory:
         mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", directory]
         if subprocess.run(mount, check=False, capture_output=True).returncode:
             pytest.skip("mounting a small disk is not allowed here")

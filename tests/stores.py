@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple, Self
 
 from typing_extensions import override
 
-from holdfast.config import Limits
-from holdfast.errors import StoreUnavailable
-from holdfast.ports import Clock
-from holdfast.stores.memory import MemoryStore
+from limpet.config import Limits
+from limpet.errors import StoreUnavailable
+from limpet.ports import Clock
+from limpet.stores.memory import MemoryStore
 from tests.support import LoopClock
 
 COMMANDS: Final = [

@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parent.parent
-PACKAGE: Final = ROOT / "src" / "holdfast"
+PACKAGE: Final = ROOT / "src" / "limpet"
 
 # A module imports only from its own row or from rows above it. `testing` is for users' tests: it sees all.
 LAYERS: Final = (
@@ -60,13 +60,13 @@ LAZY_MODULES: Final = POSIX_MODULES | {
 }
 LAZY_LAYERS: Final = {"server"}
 LAZY_HOMES: Final = {
-    "holdfast.fronts.http.http1.start_and_stop",
-    "holdfast.tracing.observer",
-    "holdfast.tracing.spans",
-    "holdfast.stores.redis.store",
-    "holdfast.stores.postgres.store",
-    "holdfast.stores.sqlite_address",
-    "holdfast.stores.sqlite.store",
+    "limpet.fronts.http.http1.start_and_stop",
+    "limpet.tracing.observer",
+    "limpet.tracing.spans",
+    "limpet.stores.redis.store",
+    "limpet.stores.postgres.store",
+    "limpet.stores.sqlite_address",
+    "limpet.stores.sqlite.store",
 }
 """Modules of ours that exist to import a lazy one at their top."""
 
@@ -76,14 +76,14 @@ LAZY_USERS: Final = {"cli"}
 HIDES: Final = {"engine", "exchange", "exchanges", "front", "reader", "readers", "server", "session", "sessions",
                 "sessionless", "store", "tasks", "writer"}  # fmt: skip
 """Names of things whose private members only their own class uses."""
-VERSION: Final = "holdfast.__version__"
+VERSION: Final = "limpet.__version__"
 """The one name of the package itself that its modules may import: it is there before anything else."""
 
 MODULE_LINES: Final = 400
 LONG_MODULE_LINES: Final = 600
 LONG_MODULES: Final = {
-    "holdfast.engine.sessionless": "a call of 2026-07-28 from its start over its rounds to its end",
-    "holdfast.engine.sessions": "a session from `initialize` to its end",
+    "limpet.engine.sessionless": "a call of 2026-07-28 from its start over its rounds to its end",
+    "limpet.engine.sessions": "a session from `initialize` to its end",
 }
 """Modules that are one idea and longer than `MODULE_LINES`, each with its idea."""
 FUNCTION_LINES: Final = 45
@@ -207,7 +207,7 @@ def layers(source: Source) -> Iterator[str]:
         yield f"1: `{source.layer}` is in no layer: give it a place in LAYERS"
         return
     for item in source.imports:
-        if item.top != "holdfast" or item.name == VERSION:
+        if item.top != "limpet" or item.name == VERSION:
             continue
         if item.layer not in RANK:
             yield f"{item.line}: imports `{item.name}` from the package's front door: name the module it lives in"
@@ -237,9 +237,9 @@ def portability(source: Source) -> Iterator[str]:
 
 def visible_imports(source: Source) -> Iterator[str]:
     for item in source.imports:
-        is_lazy = item.top in LAZY_MODULES or (item.top == "holdfast" and item.layer in LAZY_LAYERS)
+        is_lazy = item.top in LAZY_MODULES or (item.top == "limpet" and item.layer in LAZY_LAYERS)
         is_lazy = is_lazy or item.name.rpartition(".")[0] in LAZY_HOMES
-        is_lazy = is_lazy or (item.top == "holdfast" and source.layer in LAZY_USERS)
+        is_lazy = is_lazy or (item.top == "limpet" and source.layer in LAZY_USERS)
         if item.is_local and not is_lazy:
             yield f"{item.line}: imports `{item.name}` inside a function: move it to the top of the module"
 
@@ -299,7 +299,7 @@ def facade(source: Source) -> Iterator[str]:
     if RANK.get(source.layer, 0) <= RANK["engine"] or source.layer == "testing":
         return
     for item in source.imports:
-        if item.name.startswith("holdfast.engine.runtime"):
+        if item.name.startswith("limpet.engine.runtime"):
             yield f"{item.line}: imports the engine's runtime: use a member of `Engine`"
     members = [node for node in ast.walk(source.tree) if isinstance(node, ast.Attribute)]
     own = {
@@ -391,7 +391,7 @@ def _reached(module: str, found: Graph) -> set[str]:
 
 SAME_NAMES: Final = {
     "Change": "public: one change that a client receives, and the same change inside of a server",
-    "File": "public: a resource in `holdfast.resources`, and a content in `holdfast.content`",
+    "File": "public: a resource in `limpet.resources`, and a content in `limpet.content`",
     "InputRequired": "public: the value that an author returns, and its form on the wire between two servers",
     "Lifespan": "one idea: of an author's server, and of an object of another framework",
     "Message": "public: of a prompt; between processes every message is one",
@@ -450,7 +450,7 @@ def test_the_modules_together_keep_the_rule(rule: HouseRule) -> None:
 
 
 def source(module: str, text: str) -> Source:
-    return Source(f"holdfast.{module}" if module else "holdfast", text)
+    return Source(f"limpet.{module}" if module else "limpet", text)
 
 
 def body(lines: int) -> str:
@@ -460,19 +460,19 @@ def body(lines: int) -> str:
 BITES: Final = [
     (
         layers,
-        source("wire.sse", "from holdfast.engine.sessions import Session"),
+        source("wire.sse", "from limpet.engine.sessions import Session"),
         "1: `wire` may not import `engine`",
     ),
-    (layers, source("core.stream", "from holdfast import stores"), "`core` may not import `stores`"),
+    (layers, source("core.stream", "from limpet import stores"), "`core` may not import `stores`"),
     (layers, source("core.stream", "from ..engine import x"), "`core` may not import `engine`"),
     (
         layers,
-        source("engine.x", "def f():\n    from holdfast.server.app import Server"),
+        source("engine.x", "def f():\n    from limpet.server.app import Server"),
         "2: `engine` may not",
     ),
-    (layers, source("engine.x", "from holdfast import Server"), "front door"),
+    (layers, source("engine.x", "from limpet import Server"), "front door"),
     (layers, source("attic.x", ""), "`attic` is in no layer"),
-    (layers, source("server.app", "from holdfast.testing import pair"), "`server` may not import `testing`"),
+    (layers, source("server.app", "from limpet.testing import pair"), "`server` may not import `testing`"),
     (purity, source("core.calls", "import asyncio"), "1: `core` is pure and may not import `asyncio`"),
     (purity, source("wire.lines", "from os.path import join"), "may not import `os`"),
     (purity, source("protocol.types", "def f():\n    import time"), "2: `protocol` is pure"),
@@ -485,7 +485,7 @@ BITES: Final = [
         "2: `fcntl`",
     ),
     (visible_imports, source("engine.x", "def f():\n    import json"), "2: imports `json` inside a function"),
-    (visible_imports, source("server.app", "async def f():\n    from holdfast.fronts import http"), "inside"),
+    (visible_imports, source("server.app", "async def f():\n    from limpet.fronts import http"), "inside"),
     (pydantic_at_home, source("engine.x", "from pydantic import BaseModel"), "only `server` may"),
     (
         facade,
@@ -494,7 +494,7 @@ BITES: Final = [
     ),
     (
         facade,
-        source("fronts.x", "from holdfast.engine.runtime import Runtime"),
+        source("fronts.x", "from limpet.engine.runtime import Runtime"),
         "1: imports the engine's runtime",
     ),
     (facade, source("fronts.x", "self._engine._sweep()"), "1: `self._engine._sweep` is private"),
@@ -536,24 +536,24 @@ def test_a_breach_is_named_with_its_line(rule: Rule, sample: Source, complaint: 
 ALLOWED: Final = [
     (
         layers,
-        source("engine.x", "from holdfast.core import stream\nfrom .sessions import Session\nimport json"),
+        source("engine.x", "from limpet.core import stream\nfrom .sessions import Session\nimport json"),
     ),
-    (layers, source("fronts.http.app", "from holdfast.backs.native import Native")),
-    (layers, source("testing.kit", "from holdfast.cli.main import main")),
-    (layers, source("ports", "from .errors import HoldfastError")),
-    (layers, source("cli.main", "from holdfast import __version__")),
-    (layers, source("", "from holdfast.server.app import Server")),
+    (layers, source("fronts.http.app", "from limpet.backs.native import Native")),
+    (layers, source("testing.kit", "from limpet.cli.main import main")),
+    (layers, source("ports", "from .errors import LimpetError")),
+    (layers, source("cli.main", "from limpet import __version__")),
+    (layers, source("", "from limpet.server.app import Server")),
     (purity, source("engine.x", "import asyncio")),
     (purity, source("core.x", "import ossaudit")),
     (chance, source("ports", "import time, random, secrets")),
     (chance, source("transports.http", "import time")),
     (portability, source("cli.main", "def f():\n    import uvloop")),
     (visible_imports, source("server.app", "def f():\n    import pydantic\n    from httptools import run")),
-    (visible_imports, source("cli.main", "def f():\n    from holdfast.server.app import Server")),
+    (visible_imports, source("cli.main", "def f():\n    from limpet.server.app import Server")),
     (visible_imports, source("engine.x", "class A:\n    import json")),
     (
         visible_imports,
-        source("fronts.x", "def f():\n    from holdfast.fronts.http.http1.start_and_stop import Service"),
+        source("fronts.x", "def f():\n    from limpet.fronts.http.http1.start_and_stop import Service"),
     ),
     (pydantic_at_home, source("server.functions", "import pydantic")),
     (facade, source("engine.x", "self.runtime.store\nengine._sweep()\nself._runtime")),
@@ -589,26 +589,26 @@ CYCLES: Final = [
     (
         run_time_cycles,
         (
-            source("engine.a", "from holdfast.engine.b import B"),
-            source("engine.b", "from holdfast.engine import a"),
+            source("engine.a", "from limpet.engine.b import B"),
+            source("engine.b", "from limpet.engine import a"),
         ),
-        "holdfast.engine.a → holdfast.engine.b → holdfast.engine.a",
+        "limpet.engine.a → limpet.engine.b → limpet.engine.a",
     ),
     (
         cycles_across_packages,
         (
-            source("server.app", "from holdfast.server.context.context import Context"),
-            source("server.context.context", f"{TYPES}from holdfast.server.app import Server"),
+            source("server.app", "from limpet.server.context.context import Context"),
+            source("server.context.context", f"{TYPES}from limpet.server.app import Server"),
         ),
-        "`holdfast.server.app` imports `holdfast.server.context.context`, which needs it too",
+        "`limpet.server.app` imports `limpet.server.context.context`, which needs it too",
     ),
     (
         cycles_across_packages,
         (
-            source("server.app", "from holdfast.server.context.context import Context"),
-            source("server.context.context", "def f():\n    from holdfast.server.app import Server"),
+            source("server.app", "from limpet.server.context.context import Context"),
+            source("server.context.context", "def f():\n    from limpet.server.app import Server"),
         ),
-        "`holdfast.server.context.context` imports `holdfast.server.app`, which needs it too",
+        "`limpet.server.context.context` imports `limpet.server.app`, which needs it too",
     ),
 ]
 
@@ -623,7 +623,7 @@ def test_two_classes_of_one_name_are_found_unless_a_reason_is_written_down() -> 
         return [source(module, f"class {name}: ...") for module in ("engine.a", "ops.b")]
 
     [complaint] = one_meaning(twice("Waiter"))
-    assert complaint.startswith("`Waiter` is a class of holdfast.engine.a and holdfast.ops.b")
+    assert complaint.startswith("`Waiter` is a class of limpet.engine.a and limpet.ops.b")
     assert list(one_meaning(twice("Message"))) == []
     assert list(one_meaning(twice("Waiter")[:1])) == []
 
@@ -639,16 +639,16 @@ NO_CYCLES: Final = [
     (
         run_time_cycles,
         (
-            source("engine.a", "from holdfast.engine.b import B"),
-            source("engine.b", f"{TYPES}from holdfast.engine.a import A"),
-            source("engine.c", "def f():\n    from holdfast.engine.c import d"),
+            source("engine.a", "from limpet.engine.b import B"),
+            source("engine.b", f"{TYPES}from limpet.engine.a import A"),
+            source("engine.c", "def f():\n    from limpet.engine.c import d"),
         ),
     ),
     (
         cycles_across_packages,
         (
-            source("engine.a", "from holdfast.engine.b import B"),
-            source("engine.b", f"{TYPES}from holdfast.engine.a import A"),
+            source("engine.a", "from limpet.engine.b import B"),
+            source("engine.b", f"{TYPES}from limpet.engine.a import A"),
             source("core.x", "import json"),
         ),
     ),
@@ -661,9 +661,9 @@ def test_imports_without_a_forbidden_cycle_pass(rule: HouseRule, sample: tuple[S
 
 
 def test_a_package_resolves_its_relative_imports_from_itself() -> None:
-    package = Source("holdfast.core", "from . import stream\nfrom ..engine import x", is_package=True)
-    assert [item.name for item in package.imports] == ["holdfast.core.stream", "holdfast.engine.x"]
+    package = Source("limpet.core", "from . import stream\nfrom ..engine import x", is_package=True)
+    assert [item.name for item in package.imports] == ["limpet.core.stream", "limpet.engine.x"]
 
 
 def test_the_rules_find_the_package() -> None:
-    assert "holdfast" in {source.module for _, source in house()}
+    assert "limpet" in {source.module for _, source in house()}

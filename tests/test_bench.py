@@ -9,7 +9,7 @@ import pytest
 from bench.__main__ import main
 from bench.connection import WrongAnswer
 from bench.contest import at
-from bench.contestants import HOLDFAST, LIMIT, ROOT, Contestant, holdfast
+from bench.contestants import LIMIT, LIMPET, ROOT, Contestant, limpet
 from bench.goals import GOALS, goals
 from bench.loads import (
     create,
@@ -74,7 +74,7 @@ def test_a_short_run_measures_and_writes_results_and_charts(
     results = read(tmp_path / "results.json")
     assert list(results) == only
     (point,) = results["echo-json"]["points"]
-    assert set(point["figures"]) == {"bare uvicorn", "holdfast"}
+    assert set(point["figures"]) == {"bare uvicorn", "limpet"}
     for rounds in point["figures"].values():
         assert set(rounds[0]) == {"per_second", "cpu_us", "p50_us", "p99_us"}
         assert all(value > 0 for value in rounds[0].values())
@@ -94,7 +94,7 @@ def test_a_server_with_wrong_answers_gets_no_figures() -> None:
 
 def test_peers_are_measured_in_one_round_unless_one_of_them_counts_as_1() -> None:
     plan, echoes, clients = Plan(), WORKLOADS["echo-json"], WORKLOADS["client"]
-    assert [plan.rounds_of(echoes, name) for name in ("bare uvicorn", "holdfast", "mcp2")] == [3, 3, 1]
+    assert [plan.rounds_of(echoes, name) for name in ("bare uvicorn", "limpet", "mcp2")] == [3, 3, 1]
     assert plan.rounds_of(clients, "mcp2") == clients.rounds == 3
     whole = sum(plan.estimate(one, chosen(one, None)) for one in WORKLOADS.values())
     assert whole < 20 * 60, "the time of a whole run"
@@ -131,8 +131,8 @@ def test_proxies_are_compared_in_one_run() -> None:
 
 
 def test_a_checkout_or_an_interpreter_takes_the_place_of_our_code() -> None:
-    assert at(str(ROOT), HOLDFAST, "new").env["PYTHONPATH"] == str(ROOT / "src")
-    assert at(sys.executable, HOLDFAST, "new").command[1:] == HOLDFAST.command[1:]
+    assert at(str(ROOT), LIMPET, "new").env["PYTHONPATH"] == str(ROOT / "src")
+    assert at(sys.executable, LIMPET, "new").command[1:] == LIMPET.command[1:]
 
 
 def test_the_page_is_the_one_of_the_stored_results(tmp_path: Path) -> None:
@@ -162,11 +162,11 @@ def test_a_page_keeps_its_hand_written_part(tmp_path: Path) -> None:
 
 def test_sessions_and_streams_take_little_memory() -> None:
     """Broken if a session gets collections that it does not need, a complete log stays loose, or a call leaves a cycle."""
-    streaming = holdfast("holdfast", "--response", "sse")
-    assert idle_sessions(HOLDFAST, count=1500)["bytes"] < 3 * 1024
+    streaming = limpet("limpet", "--response", "sse")
+    assert idle_sessions(LIMPET, count=1500)["bytes"] < 3 * 1024
     assert left_sessions(streaming, count=1000)["bytes"] < 8 * 1024
     assert open_streams(streaming, count=600)["bytes"] < 13 * 1024
-    assert idle_connections(HOLDFAST, count=600)["bytes"] < 16 * 1024
+    assert idle_connections(LIMPET, count=600)["bytes"] < 16 * 1024
 
 
 def test_every_goal_has_a_row_and_one_without_a_result_says_so() -> None:
@@ -174,7 +174,7 @@ def test_every_goal_has_a_row_and_one_without_a_result_says_so() -> None:
     assert len(rows) == len(GOALS) == len({row[0] for row in rows})
     assert {tuple(row[2:]) for row in rows} == {("–", "not measured")}
     assert {goal.workload for goal in GOALS} <= set(WORKLOADS)
-    figures = {"holdfast": [{"bytes": 8.0 * 1024}]}
+    figures = {"limpet": [{"bytes": 8.0 * 1024}]}
     found = {
         name: {"points": [{"label": "", "figures": figures}]} for name in ("memory-idle", "memory-connection")
     }

@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 from jsonschema import Draft202012Validator
 
-from holdfast import McpError
+from limpet import McpError
 from tests.example_client import ANSWERS, CAPABILITIES, load, session
 from tests.schema import VERSIONS, Json
 from tests.support import async_test

@@ -9,13 +9,13 @@ from typing import Final
 
 import pytest
 
-import holdfast
+import limpet
 from tests.support import BOUND
 
 ROOT: Final = Path(__file__).parents[1]
 STUB: Final = ROOT / "packages" / "npm"
 NODE: Final = ROOT / ".node" / "bin" / "node"
-PINNED: Final = f"holdfast=={holdfast.__version__}"
+PINNED: Final = f"limpet=={limpet.__version__}"
 UVX: Final = """#!/bin/sh
 trap 'echo stopped; exit 7' TERM
 echo "$@"
@@ -33,7 +33,7 @@ def started(room: Path, *words: str, uvx: str = UVX) -> subprocess.Popen[str]:
         (room / "uvx").write_text(uvx)
         (room / "uvx").chmod(0o755)
     return subprocess.Popen(
-        [NODE, STUB / "holdfast.mjs", *words],
+        [NODE, STUB / "limpet.mjs", *words],
         env={**os.environ, "PATH": f"{room}:/usr/bin:/bin" if uvx else str(room)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -45,7 +45,7 @@ def started(room: Path, *words: str, uvx: str = UVX) -> subprocess.Popen[str]:
 def test_arguments_input_and_status_are_passed_on(tmp_path: Path) -> None:
     with started(tmp_path, "serve", "--", "npx", "-y", "a b") as stub:
         out, _ = stub.communicate("hello\n", timeout=BOUND)
-    assert out.splitlines() == [f"--from {PINNED} holdfast serve -- npx -y a b", "read hello"]
+    assert out.splitlines() == [f"--from {PINNED} limpet serve -- npx -y a b", "read hello"]
     assert stub.returncode == 5
 
 
@@ -71,12 +71,12 @@ def test_without_uvx_it_says_what_to_install(tmp_path: Path) -> None:
         _, err = stub.communicate(timeout=BOUND)
     assert stub.returncode == 127
     assert "uvx is not installed" in err
-    assert f"pipx run --spec {PINNED} holdfast" in err
+    assert f"pipx run --spec {PINNED} limpet" in err
 
 
 def test_the_package_has_the_version_of_ours_and_its_files() -> None:
     package = json.loads((STUB / "package.json").read_text())
-    assert (package["name"], package["version"]) == ("holdfast", holdfast.__version__)
+    assert (package["name"], package["version"]) == ("limpet", limpet.__version__)
     assert all((STUB / name).exists() for name in [*package["files"], *package["bin"].values()])
     assert "dependencies" not in package
     assert "scripts" not in package

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from trove_classifiers import classifiers
 
-import holdfast
+import limpet
 from tools import release_facts
 
 ROOT: Final = Path(__file__).parents[1]
@@ -184,12 +184,12 @@ def test_what_disagrees_with_a_release_is_named(
 
 
 def test_every_file_with_the_version_has_the_version_of_the_package() -> None:
-    assert release_facts.version_of(ROOT) == holdfast.__version__
+    assert release_facts.version_of(ROOT) == limpet.__version__
     chart = yaml.safe_load((ROOT / "deploy" / "helm" / "Chart.yaml").read_text())
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     starter = json.loads((ROOT / "packages" / "npm" / "package.json").read_text())
     versions = {chart["version"], chart["appVersion"], citation["version"], starter["version"]}
-    assert versions == {holdfast.__version__}
+    assert versions == {limpet.__version__}
     assert citation["repository-code"] == METADATA["urls"]["Source"] == starter["homepage"]
 
 

@@ -1,5 +1,6 @@
 """The repository stands alone: no file reads or names a place outside of it, and `make test` skips no test."""
 
+import gzip
 import os
 import re
 import subprocess
@@ -21,21 +22,26 @@ MADE_UP: Final = {"notes.md"}
 
 
 @cache
-def texts() -> dict[Path, str]:
-    """Return every file of the repository that is text, by its path in it."""
+def tracked() -> list[Path]:
+    """Return the path of every file of the repository."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         capture_output=True,
         check=True,
     )
+    return [Path(name) for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+
+
+@cache
+def texts() -> dict[Path, str]:
+    """Return every file of the repository that is text, by its path in it."""
     found: dict[Path, str] = {}
-    for name in listed.stdout.decode().split("\0"):
-        if name and (ROOT / name).is_file():
-            try:
-                found[Path(name)] = (ROOT / name).read_text(encoding="utf-8")
-            except UnicodeDecodeError:
-                continue
+    for path in tracked():
+        try:
+            found[path] = (ROOT / path).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
     return found
 
 
@@ -148,3 +154,25 @@ def test_a_skip_in_another_project_stays_a_skip(tmp_path: Path) -> None:
 
 def test_make_test_forbids_skips() -> None:
     assert "test: export NO_SKIPS = 1" in (ROOT / "Makefile").read_text().splitlines()
+
+
+# The name
+
+
+def test_the_name_before_the_first_release_is_in_one_line_of_the_changelog_only() -> None:
+    former = "hold" + "fast"
+    named = [path for path in tracked() if former in str(path).lower()]
+    texts_and_archives = texts() | {
+        path: gzip.decompress((ROOT / path).read_bytes()).decode()
+        for path in tracked()
+        if path.suffix == ".gz"
+    }
+    lines = [
+        f"{path}: {line}"
+        for path, text in texts_and_archives.items()
+        for line in text.splitlines()
+        if former in line.lower()
+    ]
+    assert named == []
+    assert len(lines) == 1
+    assert lines[0].startswith("CHANGELOG.md: ")

@@ -135,7 +135,7 @@ async def test_a_condition_that_must_stay_true_is_checked_all_the_time() -> None
 @pytest.mark.parametrize("turn", ["first", "second"])
 def test_the_log_and_the_collector_that_a_test_leaves_behind_reach_no_other_test(turn: str) -> None:
     """Both turns leave everything changed; the second one, and each later test, finds nothing of it."""
-    ours, root = logging.getLogger("holdfast"), logging.getLogger()
+    ours, root = logging.getLogger("limpet"), logging.getLogger()
     assert ours.level == logging.NOTSET, turn
     assert root.level == logging.WARNING, turn
     assert not any(isinstance(handler, Left) for handler in root.handlers), turn
@@ -149,7 +149,7 @@ class Left(logging.NullHandler):
 
 
 def leave_behind() -> None:
-    logging.getLogger("holdfast").setLevel(logging.CRITICAL)
+    logging.getLogger("limpet").setLevel(logging.CRITICAL)
     logging.getLogger().setLevel(logging.DEBUG)
     logging.getLogger().addHandler(Left())
     gc.disable()
@@ -161,6 +161,6 @@ def test_a_part_of_a_test_can_leave_the_process_as_before_too() -> None:
     with process_as_before():
         leave_behind()
         assert not gc.isenabled()
-    assert logging.getLogger("holdfast").level == logging.NOTSET
+    assert logging.getLogger("limpet").level == logging.NOTSET
     assert logging.getLogger().handlers == handlers
     assert gc.isenabled()

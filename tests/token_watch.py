@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.fronts.http.decide import identity
-from holdfast.fronts.http.read.head import Head
-from holdfast.ops.log import LogObserver
-from holdfast.testing import NotingObserver
+from limpet.fronts.http.decide import identity
+from limpet.fronts.http.read.head import Head
+from limpet.ops.log import LogObserver
+from limpet.testing import NotingObserver
 
 _SHORTEST: Final = 10
 """Shorter tokens of tests are names, which other texts contain too."""

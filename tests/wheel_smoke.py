@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 SERVER = '''
-from holdfast import Server
+from limpet import Server
 
 server = Server("smoke", version="1.0")
 
@@ -79,12 +79,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as room:
         target = Path(room) / "smoke.py"
         target.write_text(SERVER)
-        command = [str(Path(sys.executable).parent / "holdfast"), "serve", f"{target}:server"]
+        command = [str(Path(sys.executable).parent / "limpet"), "serve", f"{target}:server"]
         over_stdio(command)
         over_http(command)
         if len(sys.argv) > 1:
             uvx, wheel = sys.argv[1:]
-            once = [uvx, "--from", wheel, "holdfast", "serve"]
+            once = [uvx, "--from", wheel, "limpet", "serve"]
             over_stdio(once, "--", *command, "--stdio")
             over_http(once, "--", *command, "--stdio")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
-SOURCE: Final = ROOT / "src" / "holdfast"
+SOURCE: Final = ROOT / "src" / "limpet"
 RECORD: Final = ROOT / "tests" / "coverage.json"
 LAYERS: Final = ("core", "protocol", "wire")
 """Those of `tools/coverage.ini`."""

@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from holdfast import Client
-from holdfast.errors import HoldfastError
+from limpet import Client
+from limpet.errors import LimpetError
 from tools.ports import free_port
 
 ROOT: Final = Path(__file__).parents[1]
@@ -59,10 +59,10 @@ command = ["sleep", "1000"]
 servers = ["ours", "clock", "web", "git", "sqlite", "files", "memory", "think", "samples", "never"]
 """
 PEOPLE: Final = (
-    f'from holdfast.auth.verifiers import StaticTokens\nverifier = StaticTokens({{"{TOKEN}": "ann"}})\n'
+    f'from limpet.auth.verifiers import StaticTokens\nverifier = StaticTokens({{"{TOKEN}": "ann"}})\n'
 )
 OURS: Final = (
-    'from holdfast import Server\nserver = Server("ours")\nserver.tool(name="on_call")(lambda: "Ann")\n'
+    'from limpet import Server\nserver = Server("ours")\nserver.tool(name="on_call")(lambda: "Ann")\n'
 )
 CALLS: Final[dict[str, dict[str, object]]] = {
     "ours_on_call": {},
@@ -91,12 +91,12 @@ async def gateway() -> AsyncIterator[tuple[str, int]]:
     with tempfile.TemporaryDirectory() as made:
         directory, port = Path(made), free_port()
         pypi, npm = BUILD / "pypi" / "bin", BUILD / "npm" / "node_modules" / ".bin"
-        (directory / "holdfast.toml").write_text(FILE.format(port=port, pypi=pypi, npm=npm))
+        (directory / "limpet.toml").write_text(FILE.format(port=port, pypi=pypi, npm=npm))
         (directory / "people.py").write_text(PEOPLE)
         (directory / "ours.py").write_text(OURS)
         node = ROOT / ".node" / "bin"
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "holdfast", "serve", "holdfast.toml", "--log-level", "error"),
+            *(sys.executable, "-m", "limpet", "serve", "limpet.toml", "--log-level", "error"),
             cwd=directory,
             env={**os.environ, "PATH": f"{node}:{os.environ['PATH']}"},
             stderr=asyncio.subprocess.PIPE,
@@ -134,7 +134,7 @@ async def tried(client: Client, tool: str, arguments: dict[str, object]) -> str:
     """Return in words how a call has ended."""
     try:
         result = await client.call_tool(tool, arguments, timeout=60, raise_on_error=False)
-    except HoldfastError as error:
+    except LimpetError as error:
         return f"fails: {str(error)[:90]}"
     return "fails: " + result.text[:90] if result.is_error else "works"
 

@@ -29,40 +29,40 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             f"{share:.0%}": f"histogram_quantile({share}, sum by (le) (rate({_CALLS}_bucket{{#}}[$__rate_interval])))" for share in (0.5, 0.95, 0.99)
         }),
         Panel("Slowest tools, 95 %", "s", {"{{gen_ai_tool_name}}": f'topk(10, histogram_quantile(0.95, sum by (le, gen_ai_tool_name) (rate({_CALLS}_bucket{{mcp_method_name="tools/call", #}}[$__rate_interval]))))'}),
-        Panel("In flight, by what they wait for", "short", {"{{waits_for}}": "sum by (waits_for) (holdfast_exchanges_waiting{#})"}),
-        Panel("Age of the oldest call", "s", {"{{waits_for}}": "max by (waits_for) (holdfast_exchange_oldest_seconds{#})"}),
+        Panel("In flight, by what they wait for", "short", {"{{waits_for}}": "sum by (waits_for) (limpet_exchanges_waiting{#})"}),
+        Panel("Age of the oldest call", "s", {"{{waits_for}}": "max by (waits_for) (limpet_exchange_oldest_seconds{#})"}),
     ),
     "Sessions": (
-        Panel("Sessions", "short", {"{{state}}": "max by (server, state) (holdfast_sessions{#})"}),
-        Panel("Opened, detached, resumed, closed", "ops", {"{{change}}": "sum by (change) (rate(holdfast_session_changes_total{#}[$__rate_interval]))"}),
-        Panel("Running, queued, parked", "short", {"{{state}}": "sum by (state) (holdfast_exchanges{#})"}),
-        Panel("Questions to clients", "short", {"open, {{era}}": "sum by (era) (holdfast_asks{#})"}),
-        Panel("Streams", "short", {"readers": "sum(holdfast_stream_readers{#})", "listeners": "sum(holdfast_listeners{#})"}),
-        Panel("Events of streams", "ops", {"events": "sum(rate(holdfast_stream_events_total{#}[$__rate_interval]))"}),
+        Panel("Sessions", "short", {"{{state}}": "max by (server, state) (limpet_sessions{#})"}),
+        Panel("Opened, detached, resumed, closed", "ops", {"{{change}}": "sum by (change) (rate(limpet_session_changes_total{#}[$__rate_interval]))"}),
+        Panel("Running, queued, parked", "short", {"{{state}}": "sum by (state) (limpet_exchanges{#})"}),
+        Panel("Questions to clients", "short", {"open, {{era}}": "sum by (era) (limpet_asks{#})"}),
+        Panel("Streams", "short", {"readers": "sum(limpet_stream_readers{#})", "listeners": "sum(limpet_listeners{#})"}),
+        Panel("Events of streams", "ops", {"events": "sum(rate(limpet_stream_events_total{#}[$__rate_interval]))"}),
     ),
     "Trouble": (
-        Panel("Refusals", "ops", {"{{reason}}": "sum by (reason) (rate(holdfast_refusals_total{#}[$__rate_interval])) > 0"}),
-        Panel("Duplicates refused", "ops", {"{{client}}": "sum by (client) (rate(holdfast_duplicates_refused_total{#}[$__rate_interval]))"}),
+        Panel("Refusals", "ops", {"{{reason}}": "sum by (reason) (rate(limpet_refusals_total{#}[$__rate_interval])) > 0"}),
+        Panel("Duplicates refused", "ops", {"{{client}}": "sum by (client) (rate(limpet_duplicates_refused_total{#}[$__rate_interval]))"}),
         Panel("Resumes, gaps, repeats, stalls", "ops", {
-            name: f"sum(rate(holdfast_{metric}_total{{#}}[$__rate_interval]))"
+            name: f"sum(rate(limpet_{metric}_total{{#}}[$__rate_interval]))"
             for name, metric in {"resumes": "stream_resumes", "gaps": "stream_gaps", "repeats": "repeats", "stalls": "stream_stalls"}.items()
         }),
         Panel("Reaped, fenced, leases lost", "ops", {
-            name: f"sum(increase(holdfast_{metric}_total{{#}}[$__rate_interval]))"
+            name: f"sum(increase(limpet_{metric}_total{{#}}[$__rate_interval]))"
             for name, metric in {"reaped": "exchanges_reaped", "fenced": "exchanges_fenced", "leases lost": "leases_lost"}.items()
         }),
         Panel("Servers behind", "ops", {
-            name: f"sum by (server) (increase(holdfast_upstream_{name}_total{{#}}[$__rate_interval]))" for name in ("ended", "restarts", "unreachable")
+            name: f"sum by (server) (increase(limpet_upstream_{name}_total{{#}}[$__rate_interval]))" for name in ("ended", "restarts", "unreachable")
         }),
-        Panel("Event loop: largest delay", "s", {"{{instance}}": "max by (instance) (holdfast_loop_delay_max_seconds{@})"}),
+        Panel("Event loop: largest delay", "s", {"{{instance}}": "max by (instance) (limpet_loop_delay_max_seconds{@})"}),
     ),
     "Store and process": (
-        Panel("Store, 95 %", "s", {"{{part}}": "histogram_quantile(0.95, sum by (le, part) (rate(holdfast_store_duration_seconds_bucket{#}[$__rate_interval])))"}),
-        Panel("Store errors", "ops", {"{{part}} {{error}}": "sum by (part, error) (rate(holdfast_store_errors_total{#}[$__rate_interval]))", "unreachable {{instance}}": "max by (instance) (holdfast_store_unreachable{#})"}),
-        Panel("Bytes in the store", "bytes", {"logs": "max by (server) (holdfast_store_log_bytes{#})", "state": "max by (server) (holdfast_store_state_bytes{#})"}),
-        Panel("Replicas", "short", {"{{server}}": "max by (server) (holdfast_replicas{#})", "processes": "sum(holdfast_processes{@})"}),
+        Panel("Store, 95 %", "s", {"{{part}}": "histogram_quantile(0.95, sum by (le, part) (rate(limpet_store_duration_seconds_bucket{#}[$__rate_interval])))"}),
+        Panel("Store errors", "ops", {"{{part}} {{error}}": "sum by (part, error) (rate(limpet_store_errors_total{#}[$__rate_interval]))", "unreachable {{instance}}": "max by (instance) (limpet_store_unreachable{#})"}),
+        Panel("Bytes in the store", "bytes", {"logs": "max by (server) (limpet_store_log_bytes{#})", "state": "max by (server) (limpet_store_state_bytes{#})"}),
+        Panel("Replicas", "short", {"{{server}}": "max by (server) (limpet_replicas{#})", "processes": "sum(limpet_processes{@})"}),
         Panel("Processor", "percentunit", {"{{instance}}": "sum by (instance) (rate(process_cpu_seconds_total{@}[$__rate_interval]))"}),
-        Panel("Memory", "bytes", {"{{instance}}": "sum by (instance) (process_resident_memory_bytes{@})", "messages in work": "sum(holdfast_memory_bytes{#})"}),
+        Panel("Memory", "bytes", {"{{instance}}": "sum by (instance) (process_resident_memory_bytes{@})", "messages in work": "sum(limpet_memory_bytes{#})"}),
     ),
 }  # fmt: skip
 
@@ -90,7 +90,7 @@ def _panel(number: int, top: int, column: int, panel: Panel) -> dict[str, Any]:
 
 
 def _variable(name: str) -> dict[str, Any]:
-    query = f"label_values(holdfast_exchanges, {name})"
+    query = f"label_values(limpet_exchanges, {name})"
     return {
         "name": name,
         "type": "query",
@@ -128,9 +128,9 @@ def dashboard() -> dict[str, Any]:
         top += -(-len(row) // per_line) * _HEIGHT
     source = {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Data source"}
     return {
-        "title": "Holdfast",
-        "uid": "holdfast",
-        "tags": ["mcp", "holdfast"],
+        "title": "Limpet",
+        "uid": "limpet",
+        "tags": ["mcp", "limpet"],
         "schemaVersion": 39,
         "version": 1,
         "timezone": "browser",

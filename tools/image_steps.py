@@ -1,6 +1,6 @@
 """Run the steps of the first stage of the Dockerfile in a directory, for machines without a container engine.
 
-`python -m tools.image_steps DIRECTORY`: COPY copies from the repository, RUN runs with a fresh Python, and /opt/holdfast is a
+`python -m tools.image_steps DIRECTORY`: COPY copies from the repository, RUN runs with a fresh Python, and /opt/limpet is a
 folder of the directory. Then the server of the image answers, under the environment of its second stage.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
-PLACE: Final = "/opt/holdfast"
+PLACE: Final = "/opt/limpet"
 
 
 def steps(stage: str) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Check that `from holdfast import Server` is quick. Run it with the interpreter of an environment that has only the wheel.
+"""Check that `from limpet import Server` is quick. Run it with the interpreter of an environment that has only the wheel.
 
 Two checks. Neither measures time, so a slow or busy machine changes nothing:
 
@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 
-STATEMENT = "from holdfast import Server"
+STATEMENT = "from limpet import Server"
 REFERENCE = "import asyncio, inspect, msgspec"
 LIMIT = 1.4
 """How many times the calls of the reference the import may make. It makes 1.23 times as many, and 2.2 times with the engine."""
@@ -19,14 +19,14 @@ HEAVY = (
     "asyncio",
     "cryptography",
     "email",
-    "holdfast.backs",
-    "holdfast.cli",
-    "holdfast.client",
-    "holdfast.engine.engine",
-    "holdfast.fronts",
-    "holdfast.stores.base",
-    "holdfast.transports",
-    "holdfast.upstream",
+    "limpet.backs",
+    "limpet.cli",
+    "limpet.client",
+    "limpet.engine.engine",
+    "limpet.fronts",
+    "limpet.stores.base",
+    "limpet.transports",
+    "limpet.upstream",
     "http",
     "httptools",
     "logging",

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Install the other packages, each in an environment of its own: .peers/mcp1, mcp2, fastmcp, mcp-proxy, typescript, supergateway.
 # They never share our environment: we test against what their users have. The lock files of the first three have our own
-# dependencies too, because a hosted object of such a package runs in one process with Holdfast.
+# dependencies too, because a hosted object of such a package runs in one process with Limpet.
 # Usage: install-peers.sh [python]
 set -euo pipefail
 cd "$(dirname "$0")/.."

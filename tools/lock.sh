@@ -36,7 +36,7 @@ python programs --group pyproject.toml:programs --constraint $locks/dev.txt
 # The project itself is not among what the release needs: uv reads its groups only.
 python release --group pyproject.toml:release --constraint $locks/dev.txt
 for peer in "mcp1 mcp==$MCP1" "mcp2 mcp==$MCP2" "fastmcp fastmcp==$FASTMCP py-key-value-aio[redis]"; do
-  # Our own dependencies too: a hosted object of such a package runs in one process with Holdfast.
+  # Our own dependencies too: a hosted object of such a package runs in one process with Limpet.
   python "${peer%% *}" pyproject.toml - <<<"$(tr ' ' '\n' <<<"${peer#* }")"
 done
 python mcp-proxy - <<<"mcp-proxy==$MCP_PROXY"

@@ -1,16 +1,16 @@
-"""Write the table of options into docs/configuration.md, from `holdfast.cli.options`."""
+"""Write the table of options into docs/configuration.md, from `limpet.cli.options`."""
 
 from pathlib import Path
 from typing import Final
 
-from holdfast.cli.options import Options
-from holdfast.cli.process_options import ProcessOptions
-from holdfast.cli.rows import ALL, COMMAND, OBJECT, URL, OptionEntry, entries
+from limpet.cli.options import Options
+from limpet.cli.process_options import ProcessOptions
+from limpet.cli.rows import ALL, COMMAND, OBJECT, URL, OptionEntry, entries
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "configuration.md"
 BEGIN: Final = "<!-- The table is made by `make docs`. -->\n"
 END: Final = "<!-- End of the table. -->\n"
-_HEAD: Final = "| option | in `holdfast.toml` | variable | for | meaning |\n|---|---|---|---|---|\n"
+_HEAD: Final = "| option | in `limpet.toml` | variable | for | meaning |\n|---|---|---|---|---|\n"
 _SHORT: Final = {URL: "a URL", COMMAND: "a program", OBJECT: "an object"}
 
 

@@ -18,7 +18,7 @@ pyright build/pages "${examples[@]}"
 if [ -x "$fastmcp" ]; then pyright --pythonpath "$fastmcp" examples/from_fastmcp/*_fastmcp.py; fi
 
 log=build/pages/interface.txt
-if ! pyright --verifytypes holdfast --ignoreexternal >"$log"; then
+if ! pyright --verifytypes limpet --ignoreexternal >"$log"; then
   sed -n '/^Symbols used/,$p' "$log" >&2
   echo "types: annotate what is unclear above, where it is first assigned; the rest follows from it" >&2
   exit 1

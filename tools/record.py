@@ -1,4 +1,4 @@
-"""Record `holdfast serve` and `holdfast demo` in pseudo terminals, for the README: docs/pictures/*.svg.
+"""Record `limpet serve` and `limpet demo` in pseudo terminals, for the README: docs/pictures/*.svg.
 
 python -m tools.record [NAME…]
 
@@ -63,18 +63,18 @@ class Recording(NamedTuple):
 
 RECORDINGS: Final = {
     "serve": Recording(
-        "holdfast serve and holdfast call",
+        "limpet serve and limpet call",
         (
-            Step("holdfast serve examples/everything.py:server", until='"mcpServers"'),
-            Step(f"holdfast call {URL} echo text='hello, world'", window=1),
-            Step(f"holdfast call {URL} ticks n=8 interval=0.25", window=1),
-            Step(f"holdfast call {URL} bump key=visits --protocol sessions", window=1),
+            Step("limpet serve examples/everything.py:server", until='"mcpServers"'),
+            Step(f"limpet call {URL} echo text='hello, world'", window=1),
+            Step(f"limpet call {URL} ticks n=8 interval=0.25", window=1),
+            Step(f"limpet call {URL} bump key=visits --protocol sessions", window=1),
         ),
         windows=("make serve", "another terminal"),
         columns=122,
         rows=22,
     ),
-    "demo": Recording("holdfast demo", (Step("holdfast demo"),), python=".peers/mcp2/bin/python"),
+    "demo": Recording("limpet demo", (Step("limpet demo"),), python=".peers/mcp2/bin/python"),
 }
 
 Output = list[tuple[float, str]]
@@ -85,9 +85,9 @@ class Terminal:
     """A bash in a pseudo terminal, and its output so far."""
 
     def __init__(self, recording: Recording, home: Path) -> None:
-        shim = home / "holdfast"
+        shim = home / "limpet"
         python = ROOT / recording.python
-        shim.write_text(f'#!/bin/sh\nexec "{python}" -W ignore -m holdfast "$@"\n')
+        shim.write_text(f'#!/bin/sh\nexec "{python}" -W ignore -m limpet "$@"\n')
         shim.chmod(0o755)
         environment = {
             "PATH": f"{home}:/usr/bin:/bin",

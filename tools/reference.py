@@ -18,24 +18,24 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).parents[1]
 SOURCE: Final = ROOT / "src"
 PUBLIC: Final = (
-    "holdfast.context",
-    "holdfast.content",
-    "holdfast.options",
-    "holdfast.asks",
-    "holdfast.middleware",
-    "holdfast.resources",
-    "holdfast.routes",
-    "holdfast.config",
-    "holdfast.auth",
-    "holdfast.auth.oauth",
-    "holdfast.auth.verifiers",
-    "holdfast.client",
-    "holdfast.errors",
-    "holdfast.testing",
-    "holdfast.types",
-    "holdfast",
+    "limpet.context",
+    "limpet.content",
+    "limpet.options",
+    "limpet.asks",
+    "limpet.middleware",
+    "limpet.resources",
+    "limpet.routes",
+    "limpet.config",
+    "limpet.auth",
+    "limpet.auth.oauth",
+    "limpet.auth.verifiers",
+    "limpet.client",
+    "limpet.errors",
+    "limpet.testing",
+    "limpet.types",
+    "limpet",
 )
-"""The public modules. `holdfast` is last: its names are described where their theme is."""
+"""The public modules. `limpet` is last: its names are described where their theme is."""
 _SERVED: Final = {"back", "engine", "front", "is_built", "operate", "summary"}
 """Members of everything that can be served that only the package itself uses."""
 INTERNAL: Final = {
@@ -48,7 +48,7 @@ INTERNAL: Final = {
     }
 }  # fmt: skip
 """Members that only the package itself uses."""
-MADE_BY_HOLDFAST: Final = {
+MADE_BY_LIMPET: Final = {
     "BlockingContext",
     "BlockingSession",
     "BlockingState",
@@ -104,7 +104,7 @@ def find(module: str, name: str) -> Found | None:
         if target(node) == name:
             own = ast.get_docstring(node) if isinstance(node, ast.ClassDef | Function) else after
             return Found(module, node, own or "")
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast"):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("limpet"):
             if any((alias.asname or alias.name) == name for alias in node.names):
                 return find(node.module or "", name)
             stars += [node.module or "" for alias in node.names if alias.name == "*"]
@@ -176,11 +176,7 @@ def lineage(found: Found) -> Iterator[Found]:
     for base in class_of(found).bases:
         named = base.value if isinstance(base, ast.Subscript) else base
         parent = find(found.module, named.id) if isinstance(named, ast.Name) else None
-        if (
-            parent is not None
-            and isinstance(parent.node, ast.ClassDef)
-            and parent.module != "holdfast.errors"
-        ):
+        if parent is not None and isinstance(parent.node, ast.ClassDef) and parent.module != "limpet.errors":
             yield from lineage(parent)
 
 
@@ -246,7 +242,7 @@ def described(name: str, found: Found) -> Iterator[str]:
     bases = ", ".join(ast.unparse(base) for base in found.node.bases)
     yield f"Class, derived from `{bases}`." if bases else "Class."
     yield prose(found.text)
-    if name not in MADE_BY_HOLDFAST:
+    if name not in MADE_BY_LIMPET:
         yield from constructor(found)
     for each, nodes in members(found):
         yield from member(each, nodes)
@@ -256,7 +252,7 @@ def described(name: str, found: Found) -> Iterator[str]:
 
 
 def page_of(module: str) -> str:
-    return f"{module.removeprefix('holdfast.').replace('.', '_')}.md"
+    return f"{module.removeprefix('limpet.').replace('.', '_')}.md"
 
 
 def pages() -> dict[str, str]:
@@ -277,7 +273,7 @@ def pages() -> dict[str, str]:
                 elsewhere.append(f"[`{name}`]({page_of(home)}#{name.lower()})")
         if elsewhere:
             parts[2:2] = [f"Described with their theme: {', '.join(elsewhere)}."]
-        if module == "holdfast":
+        if module == "limpet":
             modules = [f"[`{other}`]({page_of(other)})" for other in PUBLIC if other != module]
             parts[2:2] = [f"The pages of these modules: {', '.join(modules)}."]
         note = "<!-- Made by `make docs` (tools/reference.py) from the source. Do not edit. -->"

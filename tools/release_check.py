@@ -83,7 +83,7 @@ class Release:
 
     def list_packages(self) -> None:
         """Write the SBOM."""
-        run("tools/sbom.sh", "build/wheel/holdfast.cdx.json", cwd=self.clone)
+        run("tools/sbom.sh", "build/wheel/limpet.cdx.json", cwd=self.clone)
 
     def image(self) -> None:
         """Run the steps of the Dockerfile in a directory."""
@@ -157,7 +157,7 @@ def main() -> None:
         print(
             "release: the checkout has changes that are not committed; they are not checked", file=sys.stderr
         )
-    with tempfile.TemporaryDirectory(prefix="holdfast-release-") as room:
+    with tempfile.TemporaryDirectory(prefix="limpet-release-") as room:
         release = Release(Path(room), given.previous)
         steps: list[Callable[[], None]] = [
             release.tag, release.build, release.list_packages, release.image, release.tutorial, release.upgrade,

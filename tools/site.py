@@ -133,7 +133,7 @@ def configuration() -> dict[str, Any]:
     slugs = {"object": "pymdownx.slugs.slugify", "kwds": {"case": "lower"}}
     return {
         "project": {
-            "site_name": "Holdfast",
+            "site_name": "Limpet",
             "site_description": "An MCP runtime for Python whose sessions hold.",
             "docs_dir": "pages",
             "site_dir": "site",

@@ -35,7 +35,7 @@ def collected(seconds: float, patience: float = PATIENCE) -> dict[str, Any]:
         served = {
             name: stack.enter_context(fleet(*hand_over, env=env, target=f"{FRONT}:{name}")) for name in BACKS
         }
-        stdio = ["env", f"SLOW_FOLDER={folder}", sys.executable, "-m", "holdfast", "serve", "--stdio"]
+        stdio = ["env", f"SLOW_FOLDER={folder}", sys.executable, "-m", "limpet", "serve", "--stdio"]
         targets = {
             **{f"http-{name}": f"http://127.0.0.1:{one.port}/mcp" for name, one in served.items()},
             **{f"stdio-{name}": [*stdio, *hand_over, f"{FRONT}:{name}"] for name in ("native", "child")},

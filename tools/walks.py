@@ -1,13 +1,13 @@
 """`python -m tools.walks`: the ways of five messages through the house, as they really run.
 
-Each message goes through a real server: `holdfast serve`'s protocol on a socket of this process, its event loop, its
-store. A profile function records each call of a function of `src/holdfast` from the first byte of the request to the last
+Each message goes through a real server: `limpet serve`'s protocol on a socket of this process, its event loop, its
+store. A profile function records each call of a function of `src/limpet` from the first byte of the request to the last
 byte of the response. Four numbers come of it:
 
 - frames: calls of functions. A coroutine counts once; comprehensions do not count.
 - entries: the same, and each time that a coroutine is resumed.
 - files: the modules that these functions are in.
-- crossings: calls whose caller is in another layer (the first folder below `holdfast`). A task that starts has no caller.
+- crossings: calls whose caller is in another layer (the first folder below `limpet`). A task that starts has no caller.
 
 Timers of the server may fall into a message, and on a busy machine a step may find its work done already. So each message is
 sent several times, and the most frequent way counts.
@@ -29,16 +29,16 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
-import holdfast
-from holdfast import Context, Process, Server
-from holdfast.config import HttpSettings
-from holdfast.fronts.http.http1.sockets import bind
-from holdfast.fronts.http.http1.start_and_stop import Service
-from holdfast.transports.loops import run
+import limpet
+from limpet import Context, Process, Server
+from limpet.config import HttpSettings
+from limpet.fronts.http.http1.sockets import bind
+from limpet.fronts.http.http1.start_and_stop import Service
+from limpet.transports.loops import run
 from tools.ports import free_port
 
 ROOT: Final = Path(__file__).parents[1]
-HOUSE: Final = str(Path(holdfast.__file__).parent) + "/"
+HOUSE: Final = str(Path(limpet.__file__).parent) + "/"
 TRIES: Final = 9
 _CLEAN_UP: Final = 0.1
 """Seconds after which no work of a request runs any more."""
@@ -48,7 +48,7 @@ _SESSIONLESS: Final = "2026-07-28"
 
 
 class Step(NamedTuple):
-    """One call: the file below `holdfast`, the function, and whether its caller is in another layer."""
+    """One call: the file below `limpet`, the function, and whether its caller is in another layer."""
 
     file: str
     function: str
@@ -261,7 +261,7 @@ async def plain_call(server: Server | Process) -> Walk:
 
 
 def program() -> Process:
-    """Return the same server as a program on stdio, behind Holdfast."""
+    """Return the same server as a program on stdio, behind Limpet."""
     source = "from tools.walks import make_server; make_server().run('stdio')"
     return Process([sys.executable, "-c", source], cwd=ROOT)
 

@@ -52,9 +52,9 @@ try() {
   # Away from the checkout, so that only what is in the wheel can be imported.
   unset PYTHONPATH
   cd "$room"
-  "$python" -c 'import holdfast; assert "site-packages" in holdfast.__file__, holdfast.__file__'
-  "$python" -c 'import holdfast, pathlib; assert (pathlib.Path(holdfast.__file__).parent / "py.typed").exists()'
-  "$room/venv/bin/holdfast" --help >/dev/null
+  "$python" -c 'import limpet; assert "site-packages" in limpet.__file__, limpet.__file__'
+  "$python" -c 'import limpet, pathlib; assert (pathlib.Path(limpet.__file__).parent / "py.typed").exists()'
+  "$room/venv/bin/limpet" --help >/dev/null
   echo "wheel: imports, is typed, and its command answers"
   "$python" "$root/tools/import_time.py"
   "$python" "$root/tests/wheel_smoke.py" "${uv}x" "$room"/dist/*.whl

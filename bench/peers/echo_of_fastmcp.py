@@ -1,4 +1,4 @@
-"""The tools in fastmcp. As a program it serves by its own HTTP server on $PORT; Holdfast hosts the object `mcp`.
+"""The tools in fastmcp. As a program it serves by its own HTTP server on $PORT; Limpet hosts the object `mcp`.
 
 With RESUME=memory or RESUME=redis://… it keeps events there in its own event store, so that a client can resume.
 """

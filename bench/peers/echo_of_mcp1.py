@@ -1,4 +1,4 @@
-"""The tools in `mcp` 1. As a program it serves by its own HTTP server on $PORT; Holdfast hosts the object `mcp`."""
+"""The tools in `mcp` 1. As a program it serves by its own HTTP server on $PORT; Limpet hosts the object `mcp`."""
 
 import os
 

@@ -1,10 +1,10 @@
-"""The Holdfast server of the measurements, as `holdfast serve` runs it."""
+"""The Limpet server of the measurements, as `limpet serve` runs it."""
 
 import asyncio
 import os
 from typing import TypedDict
 
-from holdfast import Context, Server
+from limpet import Context, Server
 
 server = Server("bench", version="1")
 ended = 0

@@ -1,8 +1,8 @@
-"""Holdfast in front of $SERVERS servers at one address: all of them are the URL in $UPSTREAM. The first one keeps its names."""
+"""Limpet in front of $SERVERS servers at one address: all of them are the URL in $UPSTREAM. The first one keeps its names."""
 
 import os
 
-from holdfast import Remote, Server
+from limpet import Remote, Server
 
 server = Server("gateway", version="1")
 for number in range(int(os.environ["SERVERS"])):

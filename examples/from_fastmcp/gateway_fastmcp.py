@@ -1,9 +1,9 @@
 # mypy: disable-error-code="import-not-found,untyped-decorator,misc"
 """A gateway on FastMCP: tools from an OpenAPI document, a transformed tool, and a proxy that is mounted.
 
-Holdfast has none of the three, so this object stays as it is:
+Limpet has none of the three, so this object stays as it is:
 
-holdfast serve examples/from_fastmcp/gateway_fastmcp.py:mcp
+limpet serve examples/from_fastmcp/gateway_fastmcp.py:mcp
 """
 
 import httpx2

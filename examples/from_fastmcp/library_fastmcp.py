@@ -2,7 +2,7 @@
 """A lending library on FastMCP: a database that the lifespan opens, tools, resources, prompts and completions.
 
 python examples/from_fastmcp/library_fastmcp.py                  # by FastMCP
-holdfast serve examples/from_fastmcp/library_fastmcp.py:mcp      # the same object, by Holdfast
+limpet serve examples/from_fastmcp/library_fastmcp.py:mcp        # the same object, by Limpet
 """
 
 import os

@@ -2,7 +2,7 @@
 """A travel desk on FastMCP: questions to the user, sampling, middleware, and a second server that is mounted.
 
 python examples/from_fastmcp/travel_fastmcp.py                  # by FastMCP
-holdfast serve examples/from_fastmcp/travel_fastmcp.py:mcp      # the same object, by Holdfast
+limpet serve examples/from_fastmcp/travel_fastmcp.py:mcp        # the same object, by Limpet
 """
 
 from collections.abc import Sequence

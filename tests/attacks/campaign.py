@@ -29,7 +29,7 @@ from tests.attacks.memory_attacks import (
 )
 from tests.attacks.text_attacks import TEXT_ATTACKS, unread_messages, used_sessions
 from tests.http.certificates import write_certificate
-from tests.http.serving import Process, holdfast_serve
+from tests.http.serving import Process, limpet_serve
 
 MIB: Final = 2**20
 SLACK: Final = 1.2
@@ -158,7 +158,7 @@ def _served(row: Row, options: Sequence[str]) -> Iterator[tuple[Process, Path | 
         store = ("--store", f"sqlite:///{folder}/store.db") if row.shared else ()
         with (
             _verifier(Path(folder)) if row.verified else contextlib.nullcontext(()) as verifier,
-            holdfast_serve(target, *tls, *store, *verifier, *row.options, *options) as process,
+            limpet_serve(target, *tls, *store, *verifier, *row.options, *options) as process,
         ):
             yield process, certificate
 
@@ -166,7 +166,7 @@ def _served(row: Row, options: Sequence[str]) -> Iterator[tuple[Process, Path | 
 @contextlib.contextmanager
 def _behind(target: str) -> Iterator[str]:
     """Serve it with plenty of memory; yield its URL."""
-    with holdfast_serve(target, "--memory", str(4 * 2**30)) as process:
+    with limpet_serve(target, "--memory", str(4 * 2**30)) as process:
         yield f"http://127.0.0.1:{process.port}/mcp"
 
 

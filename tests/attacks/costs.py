@@ -12,17 +12,17 @@ from typing import Any, Final, cast
 
 from msgspec.structs import replace
 
-from holdfast.backs.several.members import Member
-from holdfast.backs.several.presence import Presence
-from holdfast.backs.several.routes import Routes
-from holdfast.config import Limits, Settings
-from holdfast.core.ledger import Ledger
-from holdfast.core.records import Claim, Claimed
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import NotingObserver, ScriptedBack
-from holdfast.wire.jsonrpc import Request
+from limpet.backs.several.members import Member
+from limpet.backs.several.presence import Presence
+from limpet.backs.several.routes import Routes
+from limpet.config import Limits, Settings
+from limpet.core.ledger import Ledger
+from limpet.core.records import Claim, Claimed
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.stores.memory import MemoryStore
+from limpet.testing import NotingObserver, ScriptedBack
+from limpet.wire.jsonrpc import Request
 from tests.messages import initialize
 
 _NUMBER: Final = 1_000

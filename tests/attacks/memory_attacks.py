@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from itertools import cycle, repeat
 from typing import Any, Final
 
-from holdfast.protocol.idempotency import KEY
+from limpet.protocol.idempotency import KEY
 from tests.messages import BOTH, LATEST, initialize, metadata, modern_headers, request
 
 ATTACKER: Final = "127.0.0.2"

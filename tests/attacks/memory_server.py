@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from holdfast import Context, Server
+from limpet import Context, Server
 
 server = Server("attacked")
 

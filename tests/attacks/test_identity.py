@@ -20,9 +20,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from holdfast.auth import Principal
-from holdfast.auth.verifiers import JwtVerifier, TrustedHeader
-from holdfast.config import HttpSettings, Limits, RateLimits, Settings, Times
+from limpet.auth import Principal
+from limpet.auth.verifiers import JwtVerifier, TrustedHeader
+from limpet.config import HttpSettings, Limits, RateLimits, Settings, Times
 from tests.asgi import Call, Peer
 from tests.attacks.house import ANN, ANN_AGAIN, BOB, META, STORES, House, house, kept
 from tests.messages import LATEST, initialize, notification, request
@@ -302,7 +302,7 @@ async def test_a_token_that_is_not_valid_for_this_server_is_401_with_a_challenge
         ann = await h.opened(at.token(key, headers=good, sub="ann"))
         wrong = {
             "no token": "",
-            "not a token": "hf-marker-nonsense",
+            "not a token": "lp-marker-nonsense",
             "expired": at.token(key, headers=good, exp=time.time() - 1),
             "not yet valid": at.token(key, headers=good, nbf=time.time() + 60),
             "for another server": at.token(key, headers=good, aud="https://other.example/mcp"),
@@ -483,7 +483,7 @@ async def test_the_task_of_another_user_is_unknown(store: str) -> None:
 @pytest.mark.parametrize("store", STORES)
 @async_test
 async def test_a_hostile_subject_is_only_a_hash_in_the_store(store: str) -> None:
-    hostile = "hf-marker-*{}:\r\n'; DROP TABLE session; --"
+    hostile = "lp-marker-*{}:\r\n'; DROP TABLE session; --"
 
     async def anyone(token: str) -> Principal | None:
         return Principal(subject=hostile + token, issuer=hostile)

@@ -18,10 +18,10 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast import Process, Remote, Settings
-from holdfast.config import HttpSettings, RateLimits, Times
-from holdfast.options import FromHeader
-from holdfast.server.served import Served
+from limpet import Process, Remote, Settings
+from limpet.config import HttpSettings, RateLimits, Times
+from limpet.options import FromHeader
+from limpet.server.served import Served
 from tests.asgi import Call, Peer
 from tests.attacks.house import ANN, BOB, MARKER, META, STORES, Kept, house, kept, verifier
 from tests.backs.fake import Fake
@@ -39,7 +39,7 @@ def logged() -> Iterator[io.StringIO]:
     written = io.StringIO()
     handler, root = logging.StreamHandler(written), logging.getLogger()
     handler.setFormatter(logging.Formatter("%(name)s %(levelname)s %(message)s %(args)s"))
-    names = ("", "holdfast", "asyncio")
+    names = ("", "limpet", "asyncio")
     before = {name: logging.getLogger(name).level for name in names}
     root.addHandler(handler)
     for name in names:

@@ -4,21 +4,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast import Client, Server, Settings
-from holdfast.backs.components import ComponentTable
-from holdfast.backs.proxy.back import ProxyBack
-from holdfast.backs.proxy.options import ProxyOptions
-from holdfast.backs.proxy.target import Target, UpstreamClient
-from holdfast.backs.shown import shown_back
-from holdfast.client.in_process import InProcessConnector
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.engine.sessions import ANONYMOUS
-from holdfast.ports import Ports, SystemRandom
-from holdfast.testing import NotingObserver
-from holdfast.upstream.connectors import Connector
-from holdfast.upstream.link import Receiver, UpstreamLink
-from holdfast.upstream.settings import ClientLimits, ClientTimes
+from limpet import Client, Server, Settings
+from limpet.backs.components import ComponentTable
+from limpet.backs.proxy.back import ProxyBack
+from limpet.backs.proxy.options import ProxyOptions
+from limpet.backs.proxy.target import Target, UpstreamClient
+from limpet.backs.shown import shown_back
+from limpet.client.in_process import InProcessConnector
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.engine.sessions import ANONYMOUS
+from limpet.ports import Ports, SystemRandom
+from limpet.testing import NotingObserver
+from limpet.upstream.connectors import Connector
+from limpet.upstream.link import Receiver, UpstreamLink
+from limpet.upstream.settings import ClientLimits, ClientTimes
 from tests.support import LoopClock
 
 TIMES = ClientTimes(patience=2.0, backoff=(0.005, 0.02), probe=2.0)

@@ -74,7 +74,7 @@ async def measured(sessions: int, warm_up: int) -> tuple[Left, Left]:
     """Return the resources of a server after a first round, and after the sessions."""
     port = free_port()
     options = ["--http", f"127.0.0.1:{port}", "--grace", "0.2", "--children", str(CHILDREN)]
-    command = [sys.executable, "-m", "holdfast", "serve", *options, "--", *LITTLE]
+    command = [sys.executable, "-m", "limpet", "serve", *options, "--", *LITTLE]
     server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
     async def settled() -> Left:

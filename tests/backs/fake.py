@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from aiohttp import web
 
-from holdfast.protocol.sessionless import SERVER_KEY
+from limpet.protocol.sessionless import SERVER_KEY
 from tools.ports import free_port
 
 MODERN = "2026-07-28"

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from holdfast import Hosted, Process, Remote, Settings, Times
+from limpet import Hosted, Process, Remote, Settings, Times
 
 HERE = Path(__file__).parent
 PEERS = HERE.parents[1] / ".peers" / "mcp1" / "lib"

@@ -1,10 +1,10 @@
-"""A server that keeps something for each session. It runs behind Holdfast: on stdio, or over HTTP."""
+"""A server that keeps something for each session. It runs behind Limpet: on stdio, or over HTTP."""
 
 import asyncio
 from typing import Any
 
-from holdfast import Context, Server
-from holdfast.context import SessionView
+from limpet import Context, Server
+from limpet.context import SessionView
 
 server = Server("keeper", eras="sessions")
 FORM: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}

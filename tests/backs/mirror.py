@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, Final
 
-from holdfast.upstream.pending import OutgoingRequest
-from holdfast.wire.jsonrpc import request_message
+from limpet.upstream.pending import OutgoingRequest
+from limpet.wire.jsonrpc import request_message
 
 MODERN: Final = "2026-07-28"
 LATEST: Final = "2025-11-25"

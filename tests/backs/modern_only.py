@@ -1,9 +1,9 @@
-"""A server that speaks 2026-07-28 only. It is served with `holdfast serve`."""
+"""A server that speaks 2026-07-28 only. It is served with `limpet serve`."""
 
 import asyncio
 from typing import Any
 
-from holdfast import Context, Server
+from limpet import Context, Server
 
 server = Server("asker", eras="sessionless")
 FORM: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}

@@ -2,7 +2,7 @@
 
 import os
 
-from holdfast import Principal, Server
+from limpet import Principal, Server
 
 NAME = os.environ.get("NAME", "native")
 server = Server(NAME)

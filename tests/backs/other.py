@@ -1,6 +1,6 @@
 """Another server, in the same process."""
 
-from holdfast import Server
+from limpet import Server
 
 server = Server("native")
 

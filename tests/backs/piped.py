@@ -6,12 +6,12 @@ from typing import Any
 
 from typing_extensions import override
 
-from holdfast.backs.proxy.target import Target, UpstreamClient
-from holdfast.ports import SilentObserver
-from holdfast.upstream.connectors import Connector
-from holdfast.upstream.duplex_link import DuplexLink
-from holdfast.upstream.link import Receiver, UpstreamLink
-from holdfast.upstream.settings import ClientLimits
+from limpet.backs.proxy.target import Target, UpstreamClient
+from limpet.ports import SilentObserver
+from limpet.upstream.connectors import Connector
+from limpet.upstream.duplex_link import DuplexLink
+from limpet.upstream.link import Receiver, UpstreamLink
+from limpet.upstream.settings import ClientLimits
 from tests.backs.behind import TIMES
 from tests.support import until
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, McpError, Process, Remote
-from holdfast.auth.forward_key import new_key
-from holdfast.engine.caller import Caller
-from holdfast.errors import METHOD_NOT_FOUND, AskError
-from holdfast.options import ProxyOptions
-from holdfast.ports import SystemRandom
+from limpet import ConfigError, McpError, Process, Remote
+from limpet.auth.forward_key import new_key
+from limpet.engine.caller import Caller
+from limpet.errors import METHOD_NOT_FOUND, AskError
+from limpet.options import ProxyOptions
+from limpet.ports import SystemRandom
 from tests.backs.behind import Behind, Front, in_front
 from tests.backs.test_bridge import a_server
 from tests.backs.test_homes import replicas
@@ -179,7 +179,7 @@ def test_a_server_that_uses_credentials_of_clients_needs_a_key_where_processes_s
         return remote
 
     store = f"sqlite:///{tmp_path / 'a.db'}"
-    with pytest.raises(ConfigError, match="--forward-key-file PATH, the variable HOLDFAST_FORWARD_KEY"):
+    with pytest.raises(ConfigError, match="--forward-key-file PATH, the variable LIMPET_FORWARD_KEY"):
         _ = passing(store=store).engine
     key = new_key(SystemRandom())
     for served in (passing(), passing(store=store, forward_key=key)):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, McpError, Server
+from limpet import Context, McpError, Server
 from tests.backs.behind import Behind, in_front
 from tests.support import async_test, until
 

@@ -9,18 +9,18 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from holdfast import Client, Context, Server, Settings
-from holdfast.backs.components import ComponentTable
-from holdfast.backs.shown import IsHidden, shown_back
-from holdfast.client import Task
-from holdfast.config import Times
-from holdfast.content import ResourceLink
-from holdfast.engine.access import Access
-from holdfast.engine.caller import Caller
-from holdfast.errors import ConfigError, McpError
-from holdfast.protocol.types import PromptReference, ResourceReference
-from holdfast.testing import NotingObserver
-from holdfast.wire.jsonrpc import Request
+from limpet import Client, Context, Server, Settings
+from limpet.backs.components import ComponentTable
+from limpet.backs.shown import IsHidden, shown_back
+from limpet.client import Task
+from limpet.config import Times
+from limpet.content import ResourceLink
+from limpet.engine.access import Access
+from limpet.engine.caller import Caller
+from limpet.errors import ConfigError, McpError
+from limpet.protocol.types import PromptReference, ResourceReference
+from limpet.testing import NotingObserver
+from limpet.wire.jsonrpc import Request
 from tests.backs.behind import Behind, in_front
 from tests.support import async_test, until, virtual_test, virtual_test_within
 

@@ -1,4 +1,4 @@
-"""Which era Holdfast speaks with the server behind: the client's own, if the server has it."""
+"""Which era Limpet speaks with the server behind: the client's own, if the server has it."""
 
 import sys
 from collections import Counter
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, Context, Process, Remote, Server
-from holdfast.backs.proxy.options import ProxyOptions
+from limpet import Client, Context, Process, Remote, Server
+from limpet.backs.proxy.options import ProxyOptions
 from tests.backs.behind import Behind, in_front
 from tests.backs.fake import Fake
 from tests.support import async_test

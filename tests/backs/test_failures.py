@@ -6,18 +6,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Context, McpError, Server
-from holdfast.backs.proxy.call import Call
-from holdfast.backs.proxy.calls import Calls
-from holdfast.backs.proxy.options import ProxyOptions
-from holdfast.backs.proxy.outbox import Space
-from holdfast.backs.proxy.silence import Silence
-from holdfast.backs.proxy.subscriptions import Subscriptions
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.caller import Caller
-from holdfast.errors import BUSY, OUTCOME_UNKNOWN
-from holdfast.ports import SilentObserver
-from holdfast.wire.jsonrpc import Request
+from limpet import Context, McpError, Server
+from limpet.backs.proxy.call import Call
+from limpet.backs.proxy.calls import Calls
+from limpet.backs.proxy.options import ProxyOptions
+from limpet.backs.proxy.outbox import Space
+from limpet.backs.proxy.silence import Silence
+from limpet.backs.proxy.subscriptions import Subscriptions
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.caller import Caller
+from limpet.errors import BUSY, OUTCOME_UNKNOWN
+from limpet.ports import SilentObserver
+from limpet.wire.jsonrpc import Request
 from tests.backs.behind import Behind, in_front
 from tests.duplex import DuplexClient
 from tests.support import BOUND, async_test, stays, until, virtual_test, virtual_test_within

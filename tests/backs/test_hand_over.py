@@ -7,20 +7,20 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Context, Server, Settings
-from holdfast.auth import Principal
-from holdfast.backs.proxy.back import ProxyBack
-from holdfast.backs.proxy.options import ProxyOptions
-from holdfast.backs.proxy.scopes import ScopeTable
-from holdfast.backs.shown import shown_back
-from holdfast.client import Task
-from holdfast.config import HttpSettings, Times
-from holdfast.engine.engine import Engine
-from holdfast.errors import INSUFFICIENT_SCOPE
-from holdfast.fronts.http.front import HttpFront
-from holdfast.ops.waits import waits_for
-from holdfast.ports import Ports, SystemRandom
-from holdfast.testing import NotingObserver
+from limpet import Context, Server, Settings
+from limpet.auth import Principal
+from limpet.backs.proxy.back import ProxyBack
+from limpet.backs.proxy.options import ProxyOptions
+from limpet.backs.proxy.scopes import ScopeTable
+from limpet.backs.shown import shown_back
+from limpet.client import Task
+from limpet.config import HttpSettings, Times
+from limpet.engine.engine import Engine
+from limpet.errors import INSUFFICIENT_SCOPE
+from limpet.fronts.http.front import HttpFront
+from limpet.ops.waits import waits_for
+from limpet.ports import Ports, SystemRandom
+from limpet.testing import NotingObserver
 from tests.asgi import Call, Peer
 from tests.backs.behind import Behind, in_front
 from tests.messages import metadata

@@ -7,17 +7,17 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import Context, Server, Settings
-from holdfast.backs.proxy import upstreams
-from holdfast.backs.proxy.back import ProxyBack
-from holdfast.backs.proxy.options import ProxyOptions
-from holdfast.config import Limits, Times
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.claims import Repeat
-from holdfast.engine.engine import Engine
-from holdfast.errors import SessionGone
-from holdfast.ports import Ports, SystemRandom
-from holdfast.testing import NotingObserver
+from limpet import Context, Server, Settings
+from limpet.backs.proxy import upstreams
+from limpet.backs.proxy.back import ProxyBack
+from limpet.backs.proxy.options import ProxyOptions
+from limpet.config import Limits, Times
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.claims import Repeat
+from limpet.engine.engine import Engine
+from limpet.errors import SessionGone
+from limpet.ports import Ports, SystemRandom
+from limpet.testing import NotingObserver
 from tests.backs.behind import Behind
 from tests.simulation.cluster import Cluster
 from tests.support import LoopClock, async_test, until

@@ -1,6 +1,6 @@
 """Clients of `mcp` 1 in front of servers that speak only 2026-07-28, and many sessions over children.
 
-Servers of other SDKs behind Holdfast are in tests/interop/test_behind.py.
+Servers of other SDKs behind Limpet are in tests/interop/test_behind.py.
 """
 
 import contextlib
@@ -15,19 +15,19 @@ import pytest
 from tests.backs.dropped_sessions import measured
 from tests.client.servers import listening
 from tests.http.client import http_test
-from tests.interop.behind import APPS, environment, holdfast, peer, url
+from tests.interop.behind import APPS, environment, limpet, peer, url
 from tests.interop.peers import serving
 from tests.support import BOUND
 from tools.ports import free_port
 
 HERE: Final = Path(__file__).parent
-SERVE: Final = [sys.executable, "-m", "holdfast", "serve"]
+SERVE: Final = [sys.executable, "-m", "limpet", "serve"]
 MODERN_ONLY: Final = f"{HERE / 'modern_only.py'}:server"
 
 
 @contextlib.contextmanager
 def served(*target: str) -> Iterator[str]:
-    """Run `holdfast serve`; its URL."""
+    """Run `limpet serve`; its URL."""
     port = free_port()
     with listening([*SERVE, "--http", f"127.0.0.1:{port}", *target], port) as address:
         yield address
@@ -35,7 +35,7 @@ def served(*target: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def in_front_of_modern(back: str, directory: Path) -> Iterator[str]:
-    """Run a server that speaks only 2026-07-28 behind Holdfast; the URL of Holdfast."""
+    """Run a server that speaks only 2026-07-28 behind Limpet; the URL of Limpet."""
     if back == "http":
         with served(MODERN_ONLY) as behind, served(behind) as address:
             yield address
@@ -44,7 +44,7 @@ def in_front_of_modern(back: str, directory: Path) -> Iterator[str]:
             yield address
     else:
         target = f"{APPS / 'asking.py'}:server"
-        with serving(directory, environment(), target, command=holdfast("mcp2", "serve")) as port:
+        with serving(directory, environment(), target, command=limpet("mcp2", "serve")) as port:
             yield url(port)
 
 

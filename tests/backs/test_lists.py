@@ -6,16 +6,16 @@ from typing import Any, Literal
 
 import pytest
 
-from holdfast import McpError, Remote
-from holdfast.auth import Principal
-from holdfast.backs.proxy.back import UPSTREAM_BYTES
-from holdfast.backs.proxy.lists import Lists, list_key
-from holdfast.backs.proxy.options import ProxyOptions
-from holdfast.config import Limits, Settings
-from holdfast.core.ledger import Charge, Ledger
-from holdfast.protocol.subscriptions import LISTS
-from holdfast.testing import VirtualClock
-from holdfast.upstream.negotiation import Agreed
+from limpet import McpError, Remote
+from limpet.auth import Principal
+from limpet.backs.proxy.back import UPSTREAM_BYTES
+from limpet.backs.proxy.lists import Lists, list_key
+from limpet.backs.proxy.options import ProxyOptions
+from limpet.config import Limits, Settings
+from limpet.core.ledger import Charge, Ledger
+from limpet.protocol.subscriptions import LISTS
+from limpet.testing import VirtualClock
+from limpet.upstream.negotiation import Agreed
 from tests.asgi import Peer
 from tests.backs.fake import Fake
 from tests.messages import request

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Client, Principal, Server
-from holdfast.backs.components import ComponentTable
-from holdfast.backs.proxy.scopes import ScopeTable
-from holdfast.errors import McpError
-from holdfast.middleware import CallNext, Hooks, Middleware, MiddlewareRequest
-from holdfast.protocol.types import CallToolResult, ListToolsResult, Result, TextContent
-from holdfast.server.proxy import Proxy, ProxyArguments
+from limpet import Client, Principal, Server
+from limpet.backs.components import ComponentTable
+from limpet.backs.proxy.scopes import ScopeTable
+from limpet.errors import McpError
+from limpet.middleware import CallNext, Hooks, Middleware, MiddlewareRequest
+from limpet.protocol.types import CallToolResult, ListToolsResult, Result, TextContent
+from limpet.server.proxy import Proxy, ProxyArguments
 from tests.backs.behind import Behind
 from tests.backs.test_components import BACKS, Desk, answer, both, everywhere, user
 from tests.support import virtual_test

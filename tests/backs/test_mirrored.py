@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Remote
-from holdfast.config import HttpSettings
-from holdfast.errors import HEADER_MISMATCH
+from limpet import Remote
+from limpet.config import HttpSettings
+from limpet.errors import HEADER_MISMATCH
 from tests.asgi import Peer
 from tests.backs.fake import Fake
 from tests.messages import request

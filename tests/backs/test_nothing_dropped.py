@@ -1,4 +1,4 @@
-"""Everything that Holdfast does not know passes: extensions, capabilities, `_meta`, params and results, both eras, every back."""
+"""Everything that Limpet does not know passes: extensions, capabilities, `_meta`, params and results, both eras, every back."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -9,24 +9,24 @@ from typing import Any, Final, cast
 
 import pytest
 
-from holdfast import Client, McpError, Process, Remote
-from holdfast.backs.hosted.lifespan import Lifespan
-from holdfast.backs.hosted.run import Dialect
-from holdfast.backs.proxy.target import Target, UpstreamClient
-from holdfast.client.in_process import InProcessConnector
-from holdfast.engine.caller import Caller
-from holdfast.engine.sessions import ANONYMOUS
-from holdfast.errors import METHOD_NOT_FOUND
-from holdfast.options import ScopeTable
-from holdfast.ports import Ports, SilentObserver, SystemClock, SystemRandom
-from holdfast.protocol.idempotency import KEYS_EXTENSION
-from holdfast.server.hosted import HostedConnector
-from holdfast.server.proxy import Proxy
-from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
-from holdfast.upstream.connectors import Connector
-from holdfast.upstream.negotiation import Agreed
-from holdfast.upstream.profile import ClientProfile
-from holdfast.upstream.settings import ClientLimits, ClientTimes
+from limpet import Client, McpError, Process, Remote
+from limpet.backs.hosted.lifespan import Lifespan
+from limpet.backs.hosted.run import Dialect
+from limpet.backs.proxy.target import Target, UpstreamClient
+from limpet.client.in_process import InProcessConnector
+from limpet.engine.caller import Caller
+from limpet.engine.sessions import ANONYMOUS
+from limpet.errors import METHOD_NOT_FOUND
+from limpet.options import ScopeTable
+from limpet.ports import Ports, SilentObserver, SystemClock, SystemRandom
+from limpet.protocol.idempotency import KEYS_EXTENSION
+from limpet.server.hosted import HostedConnector
+from limpet.server.proxy import Proxy
+from limpet.upstream.connection import Callbacks, Connection, ConnectionOptions
+from limpet.upstream.connectors import Connector
+from limpet.upstream.negotiation import Agreed
+from limpet.upstream.profile import ClientProfile
+from limpet.upstream.settings import ClientLimits, ClientTimes
 from tests.backs import mirror
 from tests.backs.mirror import (
     BOTH,
@@ -211,7 +211,7 @@ async def test_a_request_that_the_server_refuses_with_a_status_alone_is_an_unkno
 
 
 def described(agreed: Agreed | None) -> None:
-    """Look at the description of the server: it is the server's own, and the extension that Holdfast serves itself."""
+    """Look at the description of the server: it is the server's own, and the extension that Limpet serves itself."""
     assert agreed is not None
     declared = {**agreed.capabilities}
     if agreed.is_sessionless:

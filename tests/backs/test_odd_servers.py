@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import McpError, Process, Remote
-from holdfast.client import Client
-from holdfast.engine.caller import Caller
-from holdfast.errors import INTERNAL_ERROR, INVALID_REQUEST, OUTCOME_UNKNOWN
-from holdfast.options import ProxyOptions
-from holdfast.testing import NotingObserver
-from holdfast.transports.loops import new_loop
-from holdfast.upstream.settings import ClientLimits, ClientTimes
+from limpet import McpError, Process, Remote
+from limpet.client import Client
+from limpet.engine.caller import Caller
+from limpet.errors import INTERNAL_ERROR, INVALID_REQUEST, OUTCOME_UNKNOWN
+from limpet.options import ProxyOptions
+from limpet.testing import NotingObserver
+from limpet.transports.loops import new_loop
+from limpet.upstream.settings import ClientLimits, ClientTimes
 from tests.backs.odd_http import OddHttp
 from tests.duplex import DuplexClient
 from tests.support import BOUND, async_test, until
@@ -125,7 +125,7 @@ async def test_a_program_that_does_not_read_its_input_costs_one_error_for_each_c
 
 
 def on_the_loop_of_serve(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run a test on the event loop of `holdfast serve`, which starts programs in another way than asyncio."""
+    """Run a test on the event loop of `limpet serve`, which starts programs in another way than asyncio."""
 
     @functools.wraps(test)
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Servers of 2024-11-05 behind Holdfast: each kind of back, and a URL with the transport HTTP+SSE."""
+"""Servers of 2024-11-05 behind Limpet: each kind of back, and a URL with the transport HTTP+SSE."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Client, McpError, Remote
-from holdfast.errors import HttpRefused
-from holdfast.server.proxy import Proxy
-from holdfast.upstream.settings import ClientTimes
+from limpet import Client, McpError, Remote
+from limpet.errors import HttpRefused
+from limpet.server.proxy import Proxy
+from limpet.upstream.settings import ClientTimes
 from tests.backs.mirror import EXTENSION, ODD, ServedSse
 from tests.backs.test_nothing_dropped import BACKS, in_front
 from tests.support import async_test, until

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, ConfigError, McpError, Remote
-from holdfast.auth import Principal
-from holdfast.config import HttpSettings
-from holdfast.testing import NotingObserver
+from limpet import Client, ConfigError, McpError, Remote
+from limpet.auth import Principal
+from limpet.config import HttpSettings
+from limpet.testing import NotingObserver
 from tests.asgi import Peer
 from tests.backs.fake import Fake
 from tests.messages import request
@@ -180,9 +180,9 @@ async def test_a_value_that_cannot_be_sent_is_refused() -> None:
         ("Connection", "one connection only"),
         ("TE", "one connection only"),
         ("Proxy-Authorization", "one connection only"),
-        ("Host", "Holdfast sets it"),
-        ("Content-Length", "Holdfast sets it"),
-        ("Last-Event-ID", "Holdfast sets it"),
+        ("Host", "Limpet sets it"),
+        ("Content-Length", "Limpet sets it"),
+        ("Last-Event-ID", "Limpet sets it"),
         ("Mcp-Session-Id", "headers of MCP"),
         ("mcp-param-region", "headers of MCP"),
         ("not a name", "not the name"),

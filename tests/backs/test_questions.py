@@ -6,17 +6,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast.backs.proxy.back import ProxyBack
-from holdfast.backs.proxy.options import ProxyOptions
-from holdfast.config import HttpSettings, Settings, Times
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.engine.sessions import ANONYMOUS
-from holdfast.fronts.http.front import HttpFront
-from holdfast.ports import Ports, SystemRandom
-from holdfast.testing import NotingObserver
-from holdfast.upstream.settings import ClientLimits
+from limpet.backs.proxy.back import ProxyBack
+from limpet.backs.proxy.options import ProxyOptions
+from limpet.config import HttpSettings, Settings, Times
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.engine.sessions import ANONYMOUS
+from limpet.fronts.http.front import HttpFront
+from limpet.ports import Ports, SystemRandom
+from limpet.testing import NotingObserver
+from limpet.upstream.settings import ClientLimits
 from tests.asgi import Call, Peer
 from tests.backs.piped import Json, Pipe, Program
 from tests.duplex import DuplexClient
@@ -27,7 +27,7 @@ question_test = virtual_test_within(3_000)
 
 
 class Front:
-    """Holdfast in front of a program, and a client over HTTP."""
+    """Limpet in front of a program, and a client over HTTP."""
 
     def __init__(self, program: Program, settings: Settings, http: HttpSettings) -> None:
         self.program = program

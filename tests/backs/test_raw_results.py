@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Process, Remote
-from holdfast.config import Settings
+from limpet import Process, Remote
+from limpet.config import Settings
 from tests.asgi import Call, Peer
 from tests.backs.fake import Fake
 from tests.backs.raw import LARGE, RESULTS

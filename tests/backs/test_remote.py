@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Client, Limits, McpError, Remote, Settings
-from holdfast.backs.proxy import restoring, subscriptions
-from holdfast.backs.proxy.restoring import ATTEMPTS, STEADY_SECONDS, Reconnection
-from holdfast.errors import OUTCOME_UNKNOWN, NotSent
-from holdfast.ports import Ports, SystemRandom
-from holdfast.testing import NotingObserver
-from holdfast.upstream.settings import ClientTimes
+from limpet import Client, Limits, McpError, Remote, Settings
+from limpet.backs.proxy import restoring, subscriptions
+from limpet.backs.proxy.restoring import ATTEMPTS, STEADY_SECONDS, Reconnection
+from limpet.errors import OUTCOME_UNKNOWN, NotSent
+from limpet.ports import Ports, SystemRandom
+from limpet.testing import NotingObserver
+from limpet.upstream.settings import ClientTimes
 from tests.asgi import Peer
 from tests.backs.fake import BadRequest, Cut, Fake
 from tests.messages import notification, request

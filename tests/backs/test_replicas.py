@@ -16,10 +16,10 @@ from typing import Final
 import pytest
 from redis.asyncio import Redis
 
-from holdfast.auth.forward_key import new_key
-from holdfast.errors import INVALID_REQUEST, OUTCOME_UNKNOWN, REQUEST_CANCELLED
-from holdfast.ports import SystemRandom
-from holdfast.protocol.idempotency import KEY
+from limpet.auth.forward_key import new_key
+from limpet.errors import INVALID_REQUEST, OUTCOME_UNKNOWN, REQUEST_CANCELLED
+from limpet.ports import SystemRandom
+from limpet.protocol.idempotency import KEY
 from tests.client.servers import listening
 from tests.http.client import Client, Keeper, Response, call, http_test, sessionless, value
 from tests.messages import Json, metadata
@@ -66,7 +66,7 @@ def behind(back: str) -> Iterator[dict[str, str]]:
         yield env
         return
     port = free_port()
-    serve = [sys.executable, "-m", "holdfast", "serve", KEEPER, "--http", f"127.0.0.1:{port}"]
+    serve = [sys.executable, "-m", "limpet", "serve", KEEPER, "--http", f"127.0.0.1:{port}"]
     with listening(serve, port) as url:
         yield {**env, "FLEET_URL": url}
 
@@ -76,7 +76,7 @@ def fleet_of_three(request: pytest.FixtureRequest) -> Iterator[Trio]:
     with contextlib.ExitStack() as stack:
         redis = stack.enter_context(redis_server())
         env = stack.enter_context(behind(request.param))
-        yield Trio({**env, "HOLDFAST_STORE": redis.url}, stack)
+        yield Trio({**env, "LIMPET_STORE": redis.url}, stack)
 
 
 @pytest.fixture
@@ -360,7 +360,7 @@ def strict_pair() -> Iterator[tuple[Trio, RedisServer, str]]:
     with contextlib.ExitStack() as stack:
         redis = stack.enter_context(redis_server())
         env = stack.enter_context(behind("hosted"))
-        two = Trio({**env, "HOLDFAST_STORE": redis.url, "FLEET_STRICT": "1"}, stack).complete(2)
+        two = Trio({**env, "LIMPET_STORE": redis.url, "FLEET_STRICT": "1"}, stack).complete(2)
         yield two, redis, env["FLEET_KEY"]
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Client, Context, Process, Server
-from holdfast.backs.proxy.options import ProxyOptions
-from holdfast.errors import ConfigError
+from limpet import Client, Context, Process, Server
+from limpet.backs.proxy.options import ProxyOptions
+from limpet.errors import ConfigError
 from tests.backs.behind import Behind, in_front
 from tests.support import async_test, until, virtual_test_within
 

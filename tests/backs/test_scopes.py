@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from holdfast import Cache, Process, Remote
-from holdfast.auth import Principal
-from holdfast.backs.proxy.back import ProxyBack
-from holdfast.backs.proxy.options import ProxyOptions
-from holdfast.backs.proxy.scopes import ScopeTable, TableRules
-from holdfast.backs.shown import shown_back
-from holdfast.config import HttpSettings
-from holdfast.engine.access import Access
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange
-from holdfast.errors import ConfigError, InvalidParams, UpstreamUnavailable
-from holdfast.fronts.http.front import HttpFront
-from holdfast.ports import Ports, SystemRandom
-from holdfast.testing import NotingObserver
-from holdfast.wire.jsonrpc import Request
+from limpet import Cache, Process, Remote
+from limpet.auth import Principal
+from limpet.backs.proxy.back import ProxyBack
+from limpet.backs.proxy.options import ProxyOptions
+from limpet.backs.proxy.scopes import ScopeTable, TableRules
+from limpet.backs.shown import shown_back
+from limpet.config import HttpSettings
+from limpet.engine.access import Access
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange
+from limpet.errors import ConfigError, InvalidParams, UpstreamUnavailable
+from limpet.fronts.http.front import HttpFront
+from limpet.ports import Ports, SystemRandom
+from limpet.testing import NotingObserver
+from limpet.wire.jsonrpc import Request
 from tests.asgi import Call, Peer
 from tests.backs.behind import Behind
 from tests.messages import metadata
@@ -75,7 +75,7 @@ async def test_a_missing_scope_is_refused_before_the_server_behind_hears_of_it(
         client = era(app)
         for method, params, scope in NEEDED:
             refused = await client.ask("none", method, params)
-            assert (refused.status, refused.headers["holdfast-refused"]) == (403, "not-executed")
+            assert (refused.status, refused.headers["limpet-refused"]) == (403, "not-executed")
             assert refused.headers["www-authenticate"] == (
                 f'Bearer error="insufficient_scope", scope="{scope}", {METADATA}'
             )

@@ -11,17 +11,17 @@ from typing import Any, Final
 import pytest
 from aiohttp import web
 
-from holdfast import Client, ConfigError, Limits, McpError, Process, Remote, Settings
-from holdfast.backs.environment import variables
-from holdfast.config import HttpSettings
-from holdfast.errors import BUSY, OUTCOME_UNKNOWN
-from holdfast.options import ProxyOptions
-from holdfast.ports import Ports, SilentObserver, SystemRandom
-from holdfast.server import process
-from holdfast.testing import NotingObserver, VirtualClock
-from holdfast.transports.child import ChildOptions
-from holdfast.upstream.connectors import ChildConnector
-from holdfast.upstream.settings import ClientTimes
+from limpet import Client, ConfigError, Limits, McpError, Process, Remote, Settings
+from limpet.backs.environment import variables
+from limpet.config import HttpSettings
+from limpet.errors import BUSY, OUTCOME_UNKNOWN
+from limpet.options import ProxyOptions
+from limpet.ports import Ports, SilentObserver, SystemRandom
+from limpet.server import process
+from limpet.testing import NotingObserver, VirtualClock
+from limpet.transports.child import ChildOptions
+from limpet.upstream.connectors import ChildConnector
+from limpet.upstream.settings import ClientTimes
 from tests.asgi import Peer
 from tests.command_line import run
 from tests.messages import request
@@ -205,7 +205,7 @@ async def test_with_masked_errors_the_address_of_a_server_behind_is_only_in_the_
 
 @async_test
 async def test_a_child_gets_its_variables_and_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_STORE", "redis://secret")
+    monkeypatch.setenv("LIMPET_STORE", "redis://secret")
     monkeypatch.setenv("MY_SECRET", "secret")
     show = "import os, sys; sys.exit(' '.join(sorted(os.environ)))"
     with pytest.raises(McpError) as failed:
@@ -215,7 +215,7 @@ async def test_a_child_gets_its_variables_and_none_of_ours(monkeypatch: pytest.M
             raise AssertionError("the program does not speak")
     assert "WANTED" in failed.value.message
     assert "SECRET" not in failed.value.message
-    assert "HOLDFAST" not in failed.value.message
+    assert "LIMPET" not in failed.value.message
 
 
 @async_test
@@ -269,11 +269,11 @@ async def test_a_server_that_cannot_be_reached_is_a_503_that_executed_nothing() 
     async with aclosing(remote.engine):
         refused = await Peer(remote.asgi()).initialize()
         assert (refused.status, refused.json["error"]["code"]) == (503, BUSY)
-        assert refused.headers["holdfast-refused"] == "not-executed"
+        assert refused.headers["limpet-refused"] == "not-executed"
         assert observer.named("upstream.unreachable"), "the operator reads it in the log"
 
 
-@pytest.mark.parametrize("name", ["HOLDFAST_STORE", "holdfast_x", "", "A=B", "A\0"])
+@pytest.mark.parametrize("name", ["LIMPET_STORE", "limpet_x", "", "A=B", "A\0"])
 def test_an_invalid_variable_is_refused(name: str) -> None:
     with pytest.raises(ConfigError):
         Process(["program"], env={name: "1"})
@@ -369,7 +369,7 @@ def test_what_is_shown_of_a_target_holds_no_secret() -> None:
         ((URL, "--token-file", "/nowhere"), "cannot be read"),
         ((URL, "--upstream-version", "1999"), "protocol version is one of"),
         (("--header", "A=1", "--", "npx"), "--header does not fit a command"),
-        (("--stdio", "--env", "HOLDFAST_STORE=1", "--", "npx"), "variable of Holdfast itself"),
+        (("--stdio", "--env", "LIMPET_STORE=1", "--", "npx"), "variable of Limpet itself"),
         ((SHOP, "--strict"), "--strict is for a server in front of another one"),
         (("--env", "PATH=header:X", "--", "npx"), "PATH cannot come from a client"),
         (("--env", "KEY=claim:", "--", "npx"), "KEY needs the name of a header or a claim"),
@@ -385,7 +385,7 @@ def test_a_command_line_that_cannot_work_says_why(
     arguments: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Another program may use the default port.
-    monkeypatch.setenv("HOLDFAST_HTTP", "127.0.0.1:0")
+    monkeypatch.setenv("LIMPET_HTTP", "127.0.0.1:0")
     refused = run("serve", *arguments)
     assert refused.status == 2, refused.err
     assert said in refused.err
@@ -394,7 +394,7 @@ def test_a_command_line_that_cannot_work_says_why(
 
 @async_test
 async def test_a_command_is_served_over_stdio_with_its_own_options() -> None:
-    command = [sys.executable, "-m", "holdfast", "serve", "--stdio", "--", *LITTLE]
+    command = [sys.executable, "-m", "limpet", "serve", "--stdio", "--", *LITTLE]
     async with Client(command, protocol_version="sessions") as client:
         assert client.agreed.server["name"] == "little"
 

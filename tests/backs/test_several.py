@@ -1,4 +1,4 @@
-"""`holdfast serve FILE`: several servers in one real process, of every kind, for clients of both eras."""
+"""`limpet serve FILE`: several servers in one real process, of every kind, for clients of both eras."""
 
 import json
 import os
@@ -11,11 +11,11 @@ from typing import Final
 
 import pytest
 
-from holdfast import Client, HoldfastError
+from limpet import Client, LimpetError
 from tests.command_line import run
 from tests.http.client import Client as RawClient
 from tests.http.client import Connection
-from tests.http.serving import Process, holdfast_serve
+from tests.http.serving import Process, limpet_serve
 from tests.support import BOUND, async_test
 
 HERE: Final = Path(__file__).parent
@@ -59,12 +59,12 @@ command = ["/nowhere/no-such-program"]
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """One process with two programs, a URL, two objects, and a program that does not exist."""
-    file = tmp_path_factory.mktemp("several") / "holdfast.toml"
+    file = tmp_path_factory.mktemp("several") / "limpet.toml"
     program = tmp_path_factory.mktemp("upstream") / "app.py"
     program.write_text(Path(NAMED).read_text().replace('"native"', '"behind"'))
-    with holdfast_serve(str(program)) as upstream:
+    with limpet_serve(str(program)) as upstream:
         file.write_text(text_of_file(upstream.port))
-        with holdfast_serve(str(file)) as process:
+        with limpet_serve(str(file)) as process:
             yield process
             assert process.terminate(BOUND) == 0, process.output()
 
@@ -104,7 +104,7 @@ def test_a_session_of_one_server_is_unknown_to_the_others(served: Process) -> No
 
 @async_test
 async def test_a_program_that_cannot_start_is_an_error_for_its_own_clients_only(served: Process) -> None:
-    with pytest.raises(HoldfastError, match="no-such-program"):
+    with pytest.raises(LimpetError, match="no-such-program"):
         async with Client(url_of(served, "broken"), protocol_version="sessions"):
             pass
     async with Client(url_of(served, "one"), protocol_version="sessions") as client:
@@ -143,7 +143,7 @@ def test_the_banner_lists_every_server_with_its_url(served: Process) -> None:
 
 
 def test_stdio_serves_one_server_of_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "holdfast.toml"
+    file = tmp_path / "limpet.toml"
     file.write_text(text_of_file(1))
     refused = run("serve", str(file), "--stdio")
     assert refused.status == 2
@@ -159,7 +159,7 @@ def test_stdio_serves_one_server_of_a_file(tmp_path: Path) -> None:
         },
     }
     answered = subprocess.run(
-        [sys.executable, "-m", "holdfast", "serve", str(file), "--stdio", "--only", "native"],
+        [sys.executable, "-m", "limpet", "serve", str(file), "--stdio", "--only", "native"],
         input=json.dumps(hello) + "\n",
         capture_output=True,
         text=True,
@@ -194,7 +194,7 @@ def test_stdio_serves_one_server_of_a_file(tmp_path: Path) -> None:
 def test_a_server_that_cannot_work_is_refused_at_start_by_its_name(
     table: str, said: str, tmp_path: Path
 ) -> None:
-    file = tmp_path / "holdfast.toml"
+    file = tmp_path / "limpet.toml"
     good = f'[servers.good]\nobject = "{HERE / "other.py"}"\nstore = "sqlite:///s.db"'
     file.write_text(f"{good}\n[servers.bad]\n{table}")
     refused = run("serve", str(file), "--http", "127.0.0.1:0")
@@ -204,7 +204,7 @@ def test_a_server_that_cannot_work_is_refused_at_start_by_its_name(
 
 
 def test_workers_serve_every_server_of_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "holdfast.toml"
+    file = tmp_path / "limpet.toml"
     file.write_text(
         f'workers = 2\n[servers.native]\nobject = "{NAMED}"\n[servers.other]\nobject = "{HERE / "other.py"}"\n'
         f'[servers.program]\ncommand = [{json.dumps(sys.executable)}, "{NAMED}"]\nenv = {{ NAME = "program" }}'
@@ -223,7 +223,7 @@ def test_workers_serve_every_server_of_a_file(tmp_path: Path) -> None:
         assert response.status == 404
         response.connection.cut()
 
-    with holdfast_serve(str(file)) as process:
+    with limpet_serve(str(file)) as process:
         call(process.port)
         process.tell(signal.SIGTERM)
         assert process.ended(BOUND) == 0, process.output()
@@ -239,12 +239,12 @@ def test_the_servers_of_an_mcp_json_are_served(tmp_path: Path) -> None:
         async with Client(f"http://127.0.0.1:{port}/My-Server/mcp") as client:
             assert (await client.call_tool("who")).text == "from json"
 
-    with holdfast_serve(str(file)) as process:
+    with limpet_serve(str(file)) as process:
         call(process.port)
 
 
 def test_the_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The example calls `holdfast`, as a user with an active environment would.
+    # The example calls `limpet`, as a user with an active environment would.
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
     @async_test
@@ -253,5 +253,5 @@ def test_the_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
             async with Client(f"http://127.0.0.1:{port}/{name}/mcp") as client:
                 assert tool in {listed.name for listed in await client.list_tools()}
 
-    with holdfast_serve(str(ROOT / "examples" / "holdfast.toml")) as process:
+    with limpet_serve(str(ROOT / "examples" / "limpet.toml")) as process:
         call(process.port)

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, Context, McpError, Process, Server
-from holdfast.auth import Principal
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.caller import Caller
-from holdfast.options import ProxyOptions
+from limpet import ConfigError, Context, McpError, Process, Server
+from limpet.auth import Principal
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.caller import Caller
+from limpet.options import ProxyOptions
 from tests.backs.behind import Behind, Front, in_front
 from tests.duplex import DuplexClient
 from tests.support import async_test, until, virtual_test_within

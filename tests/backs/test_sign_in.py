@@ -1,4 +1,4 @@
-"""How Holdfast signs in to a server behind a URL: a token of its own from a file, a variable or a function."""
+"""How Limpet signs in to a server behind a URL: a token of its own from a file, a variable or a function."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, McpError, Remote
-from holdfast.cli.config.sources import planned
-from holdfast.cli.options import Options
-from holdfast.cli.process_options import ProcessOptions
+from limpet import Client, McpError, Remote
+from limpet.cli.config.sources import planned
+from limpet.cli.options import Options
+from limpet.cli.process_options import ProcessOptions
 from tests.asgi import Peer
 from tests.backs.fake import Fake
 from tests.messages import request
@@ -38,7 +38,7 @@ async def test_the_token_comes_from_a_file_or_from_a_variable(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "token").write_text("from-file\n")
-    monkeypatch.setenv("HOLDFAST_UPSTREAM_TOKEN", "from-variable")
+    monkeypatch.setenv("LIMPET_UPSTREAM_TOKEN", "from-variable")
     file = str(tmp_path / "token") if place == "file" else None
     async with Fake() as fake:
         fake.tokens = {f"from-{place}"}

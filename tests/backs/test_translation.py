@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.backs.proxy.translation import (
+from limpet.backs.proxy.translation import (
     SessionlessForm,
     client_info,
     error_for,
@@ -15,8 +15,8 @@ from holdfast.backs.proxy.translation import (
     without_subscription,
     without_tasks,
 )
-from holdfast.errors import McpError
-from holdfast.protocol.sessionless import (
+from limpet.errors import McpError
+from limpet.protocol.sessionless import (
     CAPABILITIES_KEY,
     CLIENT_KEY,
     LEVEL_KEY,
@@ -25,7 +25,7 @@ from holdfast.protocol.sessionless import (
     TASKS,
     VERSION_KEY,
 )
-from holdfast.protocol.subscriptions import Change, change_message
+from limpet.protocol.subscriptions import Change, change_message
 
 
 def test_what_a_client_says_of_itself_its_token_retries_and_tasks_do_not_reach_the_server() -> None:

@@ -17,17 +17,17 @@ from weakref import ref
 import pytest
 from aiohttp import web
 
-from holdfast import Client, ConfigError, McpError, Remote, Server
-from holdfast.auth import Principal
-from holdfast.auth.authorizer import Challenge
-from holdfast.auth.forward_key import new_key
-from holdfast.auth.oauth import UserOAuth, users
-from holdfast.auth.oauth.users import MOST_USERS
-from holdfast.cli.behind import ServerSource
-from holdfast.cli.options import Options
-from holdfast.config import HttpSettings
-from holdfast.errors import INVALID_REQUEST, URL_ELICITATION_REQUIRED
-from holdfast.ports import SystemRandom
+from limpet import Client, ConfigError, McpError, Remote, Server
+from limpet.auth import Principal
+from limpet.auth.authorizer import Challenge
+from limpet.auth.forward_key import new_key
+from limpet.auth.oauth import UserOAuth, users
+from limpet.auth.oauth.users import MOST_USERS
+from limpet.cli.behind import ServerSource
+from limpet.cli.options import Options
+from limpet.config import HttpSettings
+from limpet.errors import INVALID_REQUEST, URL_ELICITATION_REQUIRED
+from limpet.ports import SystemRandom
 from tests.asgi import Call, Peer
 from tests.loopback import on_loopback
 from tests.messages import request
@@ -313,7 +313,7 @@ async def test_a_sign_in_that_one_replica_began_ends_at_another_one_and_all_use_
             peer = Peer(apps[1], token="ann")
             assert "result" in (await peer.initialize()).json
             used = await account(peer)
-            # The second user needs no second registration of Holdfast.
+            # The second user needs no second registration of Limpet.
             await signed_in(at, apps[1], "bob")
             assert (at.seen["/register"], at.seen["/token"]) == (1, 2)
         async with replicas(at, store, key) as (later,):
@@ -379,7 +379,7 @@ async def test_the_user_of_this_machine_signs_in_once_in_the_browser(
             assert (await account(peer)).startswith("secret-access-")
             assert len(pages) == 1
             assert pages[0] in capsys.readouterr().err
-            [file] = (tmp_path / "holdfast" / "credentials").iterdir()
+            [file] = (tmp_path / "limpet" / "credentials").iterdir()
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
@@ -467,7 +467,7 @@ def test_the_secret_of_a_client_registered_by_hand_goes_to_one_authorization_ser
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "secret").write_text("from-file\n")
-    monkeypatch.setenv("HOLDFAST_OAUTH_SECRET", "from-variable")
+    monkeypatch.setenv("LIMPET_OAUTH_SECRET", "from-variable")
     for file in (str(tmp_path / "secret"), None):
         known = Options(oauth=True, oauth_client_id="us", oauth_secret_file=file)
         with pytest.raises(ConfigError, match="a client secret needs --oauth-issuer"):
@@ -482,7 +482,7 @@ async def test_a_client_registered_by_hand_signs_in_without_registration(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "secret").write_text("from-file\n")
     if place == "variable":
-        monkeypatch.setenv("HOLDFAST_OAUTH_SECRET", "from-variable")
+        monkeypatch.setenv("LIMPET_OAUTH_SECRET", "from-variable")
     pages: list[str] = []
     monkeypatch.setattr("webbrowser.open", pages.append)
     async with behind() as at:

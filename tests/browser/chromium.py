@@ -240,7 +240,7 @@ class Tab:
 @contextlib.contextmanager
 def chromium() -> Iterator[Chromium]:
     """Run a browser with an empty profile."""
-    profile = tempfile.mkdtemp(prefix="holdfast-chromium-")
+    profile = tempfile.mkdtemp(prefix="limpet-chromium-")
     browser = Chromium(Path(profile))
     try:
         yield browser

@@ -8,16 +8,16 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from holdfast.config import Limits
-from holdfast.errors import StoreUnavailable
-from holdfast.fronts.http.http1.accept import Acceptor
-from holdfast.fronts.http.http1.deadlines import Deadlines
-from holdfast.fronts.http.http1.members import Members
-from holdfast.fronts.http.http1.sockets import bind
-from holdfast.ops.admin import surface
-from holdfast.ops.metrics.samples import Sample
-from holdfast.ops.ring import Happened
-from holdfast.ops.views import (
+from limpet.config import Limits
+from limpet.errors import StoreUnavailable
+from limpet.fronts.http.http1.accept import Acceptor
+from limpet.fronts.http.http1.deadlines import Deadlines
+from limpet.fronts.http.http1.members import Members
+from limpet.fronts.http.http1.sockets import bind
+from limpet.ops.admin import surface
+from limpet.ops.metrics.samples import Sample
+from limpet.ops.ring import Happened
+from limpet.ops.views import (
     CallView,
     FiguresView,
     FleetState,
@@ -28,8 +28,8 @@ from holdfast.ops.views import (
     ToolView,
     UpstreamView,
 )
-from holdfast.ports import SystemClock
-from holdfast.testing import NotingObserver
+from limpet.ports import SystemClock
+from limpet.testing import NotingObserver
 from tools.ports import free_port
 
 TOKEN: Final = "operator-token"

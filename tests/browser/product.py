@@ -1,4 +1,4 @@
-"""Real `holdfast serve --admin` processes, and clients that keep them busy."""
+"""Real `limpet serve --admin` processes, and clients that keep them busy."""
 
 import asyncio
 import contextlib
@@ -25,9 +25,9 @@ def admin_url(process: Fleet) -> str:
 
 @contextlib.contextmanager
 def operated(*options: str, target: str = SHOP) -> Iterator[Fleet]:
-    """Run `holdfast serve` with an admin surface."""
+    """Run `limpet serve` with an admin surface."""
     with fleet(
-        "--admin", "127.0.0.1:0", *options, env={"HOLDFAST_ADMIN_TOKEN": TOKEN}, target=target
+        "--admin", "127.0.0.1:0", *options, env={"LIMPET_ADMIN_TOKEN": TOKEN}, target=target
     ) as running:
         yield running
 

@@ -5,7 +5,7 @@ import random
 
 from pydantic import BaseModel
 
-from holdfast import Context, Server
+from limpet import Context, Server
 
 server = Server("shop", version="1.4.0")
 

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from holdfast.ops.views import ReplicaView, UpstreamView
+from limpet.ops.views import ReplicaView, UpstreamView
 from tests.browser.chromium import Chromium, Tab
 from tests.browser.dashboard import CALLS, SESSIONS, count_is, row_shows, rows, signed_in
 from tests.browser.fleet import PAGE, TOKEN, Fleet, Served, busy_fleet, call, served, session, tool
@@ -36,7 +36,7 @@ LINES: Final = """[...document.querySelectorAll('#upstreams-table td:nth-child(-
 
 @pytest.fixture(autouse=True)
 def _states_come_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.ops.admin.surface.LIVE_SECONDS", 0.1)
+    monkeypatch.setattr("limpet.ops.admin.surface.LIVE_SECONDS", 0.1)
 
 
 @contextlib.asynccontextmanager
@@ -347,7 +347,7 @@ async def test_a_cut_stream_is_shown_as_stale_until_the_server_is_back(
         await server.stop()
         await tab.shows("#stale", "Stale since")
         await tab.shows("#connection", "reconnecting")
-        assert await tab.js("document.title") == "Stale · Holdfast"
+        assert await tab.js("document.title") == "Stale · Limpet"
         assert len(await rows(tab, SESSIONS)) == 1
         fleet.sessions.append(session(2))
         await server.start()

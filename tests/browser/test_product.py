@@ -1,4 +1,4 @@
-"""The dashboard over the real product: two `holdfast serve --admin` processes that share a Redis."""
+"""The dashboard over the real product: two `limpet serve --admin` processes that share a Redis."""
 
 import asyncio
 import contextlib
@@ -74,8 +74,8 @@ async def test_the_command_line_shows_and_closes_the_same_sessions(
     async def sessions(*words: str) -> Done:
         return await asyncio.to_thread(run, "sessions", *words)
 
-    monkeypatch.setenv("HOLDFAST_ADMIN_TOKEN", TOKEN)
-    monkeypatch.setenv("HOLDFAST_ADMIN_URL", admin_url(here))
+    monkeypatch.setenv("LIMPET_ADMIN_TOKEN", TOKEN)
+    monkeypatch.setenv("LIMPET_ADMIN_URL", admin_url(here))
     client = await detached(there.port, "far-away")
 
     async def far_away() -> tuple[str, str]:

@@ -117,7 +117,7 @@ async def test_the_copy_button_takes_commands_without_prompts_and_output(
         )
         copied = await tab.js("[...document.querySelectorAll('pre > code')].map(one => one.innerText.trim())")
         assert copied[0].startswith("mkdir weather\ncd weather\n")
-        assert copied[1] == "holdfast --version"
+        assert copied[1] == "limpet --version"
 
 
 def test_a_link_without_a_target_fails_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,25 +15,25 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.rules import calls
-from holdfast.core.rules.document import Document, ExchangeRecord
-from holdfast.core.rules.state import FieldChange
-from holdfast.core.stream import Log, NewEvents, Position, StreamPage
-from holdfast.engine import idempotency
-from holdfast.engine.delivery import Batch
-from holdfast.engine.exchange import SessionExchange
-from holdfast.engine.exchanges import Exchanges
-from holdfast.engine.reader import End, Reader
-from holdfast.engine.readers import Readers
-from holdfast.engine.stream_buffer import Append, StreamBuffer
-from holdfast.engine.wake import Wake
-from holdfast.engine.writer import LogWriter
-from holdfast.errors import Fenced
-from holdfast.fronts.http.decide import sessionless_posts as sessionless
-from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.read.request import RawRequest
-from holdfast.stores.base import (
+from limpet.core.lifecycle import SessionInput
+from limpet.core.rules import calls
+from limpet.core.rules.document import Document, ExchangeRecord
+from limpet.core.rules.state import FieldChange
+from limpet.core.stream import Log, NewEvents, Position, StreamPage
+from limpet.engine import idempotency
+from limpet.engine.delivery import Batch
+from limpet.engine.exchange import SessionExchange
+from limpet.engine.exchanges import Exchanges
+from limpet.engine.reader import End, Reader
+from limpet.engine.readers import Readers
+from limpet.engine.stream_buffer import Append, StreamBuffer
+from limpet.engine.wake import Wake
+from limpet.engine.writer import LogWriter
+from limpet.errors import Fenced
+from limpet.fronts.http.decide import sessionless_posts as sessionless
+from limpet.fronts.http.front import HttpFront
+from limpet.fronts.http.read.request import RawRequest
+from limpet.stores.base import (
     Answered,
     Attached,
     Claim,
@@ -44,8 +44,8 @@ from holdfast.stores.base import (
     Refusal,
     WakeUp,
 )
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory.state import MemoryState
+from limpet.stores.memory import MemoryStore
+from limpet.stores.memory.state import MemoryState
 from tests.bugbank import homes, replicas
 from tests.bugbank.rules import MISTAKES
 from tests.simulation.cluster import Cluster

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal
 
-from holdfast.config import Limits
-from holdfast.stores.base import Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import VirtualClock
-from holdfast.testing.store.dicts import DictReplica, Shelves
+from limpet.config import Limits
+from limpet.stores.base import Store
+from limpet.stores.memory import MemoryStore
+from limpet.testing import VirtualClock
+from limpet.testing.store.dicts import DictReplica, Shelves
 from tests.bugbank.bugs import Bug
 from tests.rules.book import RuleBook, SharedRuleBook
 from tests.simulation.scenarios import play

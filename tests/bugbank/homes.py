@@ -1,6 +1,6 @@
 """Mistakes about the home of a session: each a line of `engine/home.py` that is wrong again."""
 
-from holdfast.engine.home import Homes
+from limpet.engine.home import Homes
 from tests.bugbank.rewriting import rewritten
 
 FORMER_HOME = rewritten(Homes._claim, "claimed.record.home != self._me", "False")

@@ -29,9 +29,9 @@ from typing import Any, Final, NamedTuple
 import pytest
 from _pytest.runner import runtestprotocol
 
-from holdfast import core
-from holdfast.core import rules
-from holdfast.stores import memory, shared
+from limpet import core
+from limpet.core import rules
+from limpet.stores import memory, shared
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "proof.md"
@@ -294,7 +294,7 @@ class Hunt:
 
 
 def _short(module: str) -> str:
-    return module.removeprefix("holdfast.")
+    return module.removeprefix("limpet.")
 
 
 def noted(hunt: Hunt) -> int:

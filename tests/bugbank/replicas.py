@@ -11,16 +11,16 @@ from typing import Any, Final
 from msgspec.structs import replace
 from typing_extensions import override
 
-from holdfast.config import Limits
-from holdfast.core.lifecycle import SessionState
-from holdfast.stores.base import Answered, Attached, Claim, Claimed, Status
-from holdfast.stores.shared.commit import Commit, CommitFate, Reply, merged
-from holdfast.stores.shared.draft import SharedDocument
-from holdfast.stores.shared.numbers import Counter
-from holdfast.testing import VirtualClock
-from holdfast.testing.store import dicts
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record, tag_of
-from holdfast.testing.store.dicts import DictStore, Shelves
+from limpet.config import Limits
+from limpet.core.lifecycle import SessionState
+from limpet.stores.base import Answered, Attached, Claim, Claimed, Status
+from limpet.stores.shared.commit import Commit, CommitFate, Reply, merged
+from limpet.stores.shared.draft import SharedDocument
+from limpet.stores.shared.numbers import Counter
+from limpet.testing import VirtualClock
+from limpet.testing.store import dicts
+from limpet.testing.store.bench import KEY, PRINCIPAL, record, tag_of
+from limpet.testing.store.dicts import DictStore, Shelves
 
 ROUNDS: Final = 6
 """The first rounds let both replicas learn that the other one writes: from then on their commits name what they have read."""

@@ -2,8 +2,8 @@
 
 from typing import Any, Final, NamedTuple
 
-from holdfast.core.rules import asks, calls, life, readers, streams, turns
-from holdfast.core.rules.clock import SessionClock
+from limpet.core.rules import asks, calls, life, readers, streams, turns
+from limpet.core.rules.clock import SessionClock
 from tests.bugbank.rewriting import Patches, rewritten
 
 

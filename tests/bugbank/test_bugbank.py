@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.stores.memory import MemoryStore
+from limpet.stores.memory import MemoryStore
 from tests.bugbank.bugs import BUGS
 from tests.bugbank.finding import TRIED, broken_sentences, found_by, seeds_until_found
 from tests.bugbank.replicas import broken_scenes

@@ -4,11 +4,11 @@ from collections import Counter
 
 import pytest
 
-from holdfast.core import fate
-from holdfast.core.fate import Fate, FateInput
-from holdfast.core.lifecycle import SessionInput, SessionState
-from holdfast.core.lifecycle import step as session_step
-from holdfast.core.rules import calls
+from limpet.core import fate
+from limpet.core.fate import Fate, FateInput
+from limpet.core.lifecycle import SessionInput, SessionState
+from limpet.core.lifecycle import step as session_step
+from limpet.core.rules import calls
 from tests.bugbank.mutants import MODULES, PAGE, applied, known_survivors, mutants, rows
 
 STALE = "core.rules.calls: is_stale: `return now - kept_at > max(grace, KEPT_SECONDS)` Gt swapped"
@@ -31,7 +31,7 @@ def test_a_mutant_behaves_differently_and_only_while_it_is_applied(name: str) ->
         )
 
     right = behaviour()
-    [mutant] = [one for one in mutants(f"holdfast.{name.partition(':')[0]}") if one.text() == name]
+    [mutant] = [one for one in mutants(f"limpet.{name.partition(':')[0]}") if one.text() == name]
     with applied(mutant) as is_there:
         assert is_there
         assert behaviour() != right

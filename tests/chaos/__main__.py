@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--store", choices=sorted(KINDS), default="redis")
     parser.add_argument("--back", choices=sorted(BACKS), default="native")
     parser.add_argument(
-        "--workers", type=int, default=0, help="one `holdfast serve --workers` instead of replicas"
+        "--workers", type=int, default=0, help="one `limpet serve --workers` instead of replicas"
     )
     parser.add_argument(
         "--fault", action="append", default=[], metavar="KIND=NUMBER", help="instead of those of the plan"

@@ -6,18 +6,18 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.rules import calls, readers
-from holdfast.core.rules.document import Document, ExchangeRecord
-from holdfast.core.stream import Position
-from holdfast.engine.reader import End, Reader
-from holdfast.engine.readers import Readers
-from holdfast.engine.replica import Replica
-from holdfast.errors import Fenced
-from holdfast.fronts.http import front as front_module
-from holdfast.server.context.state import State
-from holdfast.stores.base import Attached, Refusal
-from holdfast.stores.redis.store import RedisStore
+from limpet.core.lifecycle import SessionInput
+from limpet.core.rules import calls, readers
+from limpet.core.rules.document import Document, ExchangeRecord
+from limpet.core.stream import Position
+from limpet.engine.reader import End, Reader
+from limpet.engine.readers import Readers
+from limpet.engine.replica import Replica
+from limpet.errors import Fenced
+from limpet.fronts.http import front as front_module
+from limpet.server.context.state import State
+from limpet.stores.base import Attached, Refusal
+from limpet.stores.redis.store import RedisStore
 
 
 def break_law(name: str) -> None:
@@ -146,7 +146,7 @@ def log_ids() -> None:
     key_of = vars(front_module)["session_key"]
 
     def logged(session_id: str) -> str:
-        logging.getLogger("holdfast").info("session %s", session_id)
+        logging.getLogger("limpet").info("session %s", session_id)
         key: str = key_of(session_id)
         return key
 

@@ -167,7 +167,7 @@ class Sqlite:
         self._home.mkdir()
         self._is_mounted = (
             subprocess.run(
-                ["mount", "-t", "tmpfs", "-o", f"size={self.SIZE}", "holdfast-chaos", str(self._home)],
+                ["mount", "-t", "tmpfs", "-o", f"size={self.SIZE}", "limpet-chaos", str(self._home)],
                 check=False,
                 capture_output=True,
             ).returncode
@@ -249,7 +249,7 @@ def _left_rows(table: str, keys: Iterable[str], sessions: Iterable[str]) -> Iter
 class Postgres:
     """PostgreSQL; with a standby, which takes over when it is taken away. A commit is acknowledged when the standby has it."""
 
-    SCHEMA: Final = "holdfast_chaos"
+    SCHEMA: Final = "limpet_chaos"
 
     def __init__(self, home: Path, *, has_standby: bool = False) -> None:
         home = server_home(home / "postgres")
@@ -267,7 +267,7 @@ class Postgres:
 
     def url_at(self, *ports: int) -> str:
         hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
-        return f"postgres://holdfast@{hosts}/postgres"
+        return f"postgres://limpet@{hosts}/postgres"
 
     def pid(self) -> int:
         return self.server.pid

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 from typing_extensions import override
 
-from holdfast.config import Settings
+from limpet.config import Settings
 from tests.chaos.databases import KINDS, Database, FailingRedis
 from tests.chaos.history import Life, Outage
 from tests.chaos.line import CUT, DEAF, HOLD, PASS, Line
@@ -34,7 +34,7 @@ _PATIENCE: Final = BOUND
 
 
 def environment(code: Path) -> dict[str, str]:
-    """Return the environment in which `holdfast` and `tests` are those of a tree."""
+    """Return the environment in which `limpet` and `tests` are those of a tree."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(code), str(code / "src")])}
 
 
@@ -155,7 +155,7 @@ class Fleet:
         self._broken = broken
         self._anonymous = anonymous
         self._target = target
-        """The target that `holdfast serve` gets instead of the server on trial."""
+        """The target that `limpet serve` gets instead of the server on trial."""
         self.database: Database
         self.port = 0
         self.slots: list[Slot] = []
@@ -170,7 +170,7 @@ class Fleet:
         """Return the module that a replica runs, and its arguments."""
         if self._target:
             where = ("--http", f"127.0.0.1:{port}", "--store", self._url(name))
-            return ["holdfast", "serve", self._target, *where]
+            return ["limpet", "serve", self._target, *where]
         config = ReplicaConfig(
             name=name,
             port=port,
@@ -387,7 +387,7 @@ listen balancer
 
 
 class Worker(Slot):
-    """One of the workers of `holdfast serve --workers`: its parent starts the next one."""
+    """One of the workers of `limpet serve --workers`: its parent starts the next one."""
 
     def __init__(self, fleet: "Crew", letter: str, port: int) -> None:
         super().__init__(fleet, letter, port)
@@ -437,7 +437,7 @@ class Worker(Slot):
 
 
 class Crew(Fleet):
-    """One `holdfast serve --workers`, without a balancer."""
+    """One `limpet serve --workers`, without a balancer."""
 
     parent: subprocess.Popen[bytes]
 
@@ -466,7 +466,7 @@ class Crew(Fleet):
                 [
                     sys.executable,
                     "-m",
-                    "holdfast",
+                    "limpet",
                     "serve",
                     str(Path(__file__).with_name("worker.py")),
                     *options,
@@ -532,7 +532,7 @@ async def fleet(
     keep: Path | None = None,
 ) -> AsyncIterator[Fleet]:
     """Run a fleet. Afterwards nothing of it is left except, if wanted, a copy of its logs and journals."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as home:
+    with tempfile.TemporaryDirectory(prefix="limpet-chaos-") as home:
         kind = Crew if workers else Fleet
         running = kind(
             Path(home),

@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from holdfast.errors import BUSY, OUTCOME_UNKNOWN
+from limpet.errors import BUSY, OUTCOME_UNKNOWN
 from tests.chaos.backs import BACKS
 from tests.chaos.history import History, Life, read_history
 from tests.chaos.notes import CREDIT, FANOUT, Call, Violation

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from random import Random
 from typing import Any, Final
 
-from holdfast.protocol.idempotency import KEY
+from limpet.protocol.idempotency import KEY
 from tests.chaos.backs import BACKS
 from tests.chaos.fleet import Fleet
 from tests.chaos.notes import Call, Notes, Plan, Received

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from holdfast.config import Limits, Settings, Times
+from limpet.config import Limits, Settings, Times
 
 CREDIT = 8
 """Asks outstanding per session: less than one fanout wants."""
@@ -34,7 +34,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     back: str = "native"
     """One of `backs.BACKS`."""
     workers: int = 0
-    """0: replicas behind a balancer. More: one `holdfast serve --workers`."""
+    """0: replicas behind a balancer. More: one `limpet serve --workers`."""
     moderns: int = 0
     """Clients of 2026-07-28."""
     modern_calls: int = 0

@@ -26,8 +26,8 @@ import msgspec
 from msgspec import Struct
 from typing_extensions import override
 
-from holdfast import __version__
-from holdfast.wire.sse import EventParser
+from limpet import __version__
+from limpet.wire.sse import EventParser
 from tests.chaos.players import Clipped
 from tests.chaos.record import PAGE, REPORTS
 from tests.http.client import Client, Connection, Cut, Response, call
@@ -88,8 +88,8 @@ OTHERS: Final = (
         ("--port", "{port}", "--", *_PROGRAM),
     ),
     Peer(
-        "Holdfast, the same program behind", "", sys.executable,
-        ("-m", "holdfast", "serve", "--log-level", "error", "--http", "127.0.0.1:{port}", "--store", "sqlite:///{store}", "--", *_PROGRAM),
+        "Limpet, the same program behind", "", sys.executable,
+        ("-m", "limpet", "serve", "--log-level", "error", "--http", "127.0.0.1:{port}", "--store", "sqlite:///{store}", "--", *_PROGRAM),
     ),
 )  # fmt: skip
 
@@ -393,7 +393,7 @@ def main() -> int:
         any(
             one.violated
             for peer, found in zip(peers, results, strict=True)
-            if peer.name.startswith("Holdfast")
+            if peer.name.startswith("Limpet")
             for one in found.values()
         )
     )

@@ -19,24 +19,24 @@ import msgspec
 from msgspec import Struct
 from typing_extensions import override
 
-from holdfast import Context, Hosted, Process, Remote, Server
-from holdfast.auth import Principal
-from holdfast.config import HttpSettings, Settings
-from holdfast.core.fate import FateInput
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.engine.reader import Reader
-from holdfast.engine.writer import LogWriter
-from holdfast.errors import StoreUnavailable
-from holdfast.fronts.http.http1.sockets import bind
-from holdfast.fronts.http.serve import serve
-from holdfast.ops.log import LogObserver
-from holdfast.ports import SystemClock
-from holdfast.server.context.session_view import SessionView
-from holdfast.server.running.native_back import NativeBack
-from holdfast.server.served import Served
-from holdfast.stores.urls import open_store
-from holdfast.transports.loops import run
+from limpet import Context, Hosted, Process, Remote, Server
+from limpet.auth import Principal
+from limpet.config import HttpSettings, Settings
+from limpet.core.fate import FateInput
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.exchange import Exchange, SessionExchange
+from limpet.engine.reader import Reader
+from limpet.engine.writer import LogWriter
+from limpet.errors import StoreUnavailable
+from limpet.fronts.http.http1.sockets import bind
+from limpet.fronts.http.serve import serve
+from limpet.ops.log import LogObserver
+from limpet.ports import SystemClock
+from limpet.server.context.session_view import SessionView
+from limpet.server.running.native_back import NativeBack
+from limpet.server.served import Served
+from limpet.stores.urls import open_store
+from limpet.transports.loops import run
 from tests.chaos.breakages import break_law
 
 TOKEN: Final = "token-of-"

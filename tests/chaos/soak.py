@@ -23,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bench.charts import Series, panels
-from holdfast.core.records import KEPT_SECONDS
+from limpet.core.records import KEPT_SECONDS
 from tests.chaos.databases import KINDS
 from tests.chaos.fleet import Fleet, Slot, fleet
 from tests.chaos.history import History, Opening

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config import Settings
+from limpet.config import Settings
 from tests.chaos.fleet import fleet
 from tests.conformance.suite import Check, stale, tally, unexplained
 from tests.conformance.test_server import EXPLAINED, OPTIONAL, RUNS, SUITES, UNSCORED

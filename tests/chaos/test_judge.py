@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.stores.base import SessionRecord
-from holdfast.stores.shared.fields import encode_record
+from limpet.stores.base import SessionRecord
+from limpet.stores.shared.fields import encode_record
 from tests.chaos.databases import OUTLIVED, Postgres
 from tests.chaos.history import Found, History, Life, Opening, Outage, read_history
 from tests.chaos.judge import Judge, main

@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 from typing_extensions import override
 
-from holdfast.config import Times
-from holdfast.errors import REQUEST_CANCELLED
+from limpet.config import Times
+from limpet.errors import REQUEST_CANCELLED
 from tests.chaos.databases import Redis
 from tests.chaos.fleet import Fleet
 from tests.chaos.notes import CREDIT, FANOUT

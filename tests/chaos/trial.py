@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-import holdfast
+import limpet
 from tests.chaos.backs import BACKS
 from tests.chaos.faults import FAULTS, Weather
 from tests.chaos.fleet import Fleet, fleet
@@ -269,7 +269,7 @@ def versions() -> dict[str, str]:
         [program("haproxy"), "-v"], capture_output=True, text=True, check=False
     ).stdout.splitlines()
     return {
-        "holdfast": holdfast.__version__,
+        "limpet": limpet.__version__,
         "python": platform.python_version(),
         "redis": redis.partition("v=")[2].partition(" ")[0],
         "haproxy": balancer[0].split()[2] if balancer else "",

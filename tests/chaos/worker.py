@@ -1,4 +1,4 @@
-"""The server on trial, as `holdfast serve --workers` serves it: the configuration is in the environment, and each process has its journal."""
+"""The server on trial, as `limpet serve --workers` serves it: the configuration is in the environment, and each process has its journal."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast import Server
+from limpet import Server
 from tests.chaos.breakages import break_law
 from tests.chaos.replica import Journal, ReplicaConfig, build, measure_lag, step_the_clock
 

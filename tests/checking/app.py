@@ -4,8 +4,8 @@ import asyncio
 from collections import Counter
 from typing import Final
 
-from holdfast import Context, Server, SessionView
-from holdfast.types import ToolAnnotations
+from limpet import Context, Server, SessionView
+from limpet.types import ToolAnnotations
 
 STEPS: Final = 3
 STEP_SECONDS: Final = 0.03

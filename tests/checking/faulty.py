@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from holdfast import Server
+from limpet import Server
 from tests.checking.app import build
 
 JSON: Final = "application/json"

@@ -17,7 +17,7 @@ from tools.ports import free_port
 
 ROOT: Final = Path(__file__).parents[2]
 ACTION: Final[dict[str, Any]] = yaml.safe_load((ROOT / "check" / "action.yml").read_text())
-PROGRAM: Final = Path(sys.executable).parent / "holdfast"
+PROGRAM: Final = Path(sys.executable).parent / "limpet"
 
 
 def step(room: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
@@ -30,7 +30,7 @@ def step(room: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [ROOT / "check" / "check.sh"],
         cwd=ROOT,
-        env={**os.environ, **env, "CHECK_HOLDFAST": str(PROGRAM), **{name: str(room / place) for name, place in places.items()}},
+        env={**os.environ, **env, "CHECK_LIMPET": str(PROGRAM), **{name: str(room / place) for name, place in places.items()}},
         capture_output=True,
         text=True,
         check=False,

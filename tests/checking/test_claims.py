@@ -7,7 +7,7 @@ import asyncio
 import json
 from typing import Any, Final
 
-from holdfast.testing import Row, check
+from limpet.testing import Row, check
 from tests.checking.faulty import STREAM, Fault, Faulty, Request, Wrong, result
 from tests.http.serving import under_uvicorn
 from tests.support import async_test
@@ -216,7 +216,7 @@ BREAKING: Final[Claims] = {
     ),
     "another Mcp-Name is accepted": (
         "sessionless-headers",
-        lambda r: result(r) if r.headers.get("mcp-name") == "holdfast-check-other" else None,
+        lambda r: result(r) if r.headers.get("mcp-name") == "limpet-check-other" else None,
         "another Mcp-Name got",
     ),
     "another version in the header is accepted": (
@@ -226,7 +226,7 @@ BREAKING: Final[Claims] = {
     ),
     "a wrong header has the wrong error": (
         "sessionless-headers",
-        lambda r: error(r, -32600, 400) if r.headers.get("mcp-method") == "holdfast-check/other" else None,
+        lambda r: error(r, -32600, 400) if r.headers.get("mcp-method") == "limpet-check/other" else None,
         "instead of 400 with the error -32020",
     ),
     "the supported versions are not listed": (
@@ -378,7 +378,7 @@ FREE: Final[Claims] = {
     ),
     "a gateway refuses wrong headers": (
         "sessionless-headers",
-        lambda r: Wrong(400) if r.headers.get("mcp-method") == "holdfast-check/other" else None,
+        lambda r: Wrong(400) if r.headers.get("mcp-method") == "limpet-check/other" else None,
         "were refused",
     ),
     "many requests are refused as too many": (

@@ -11,16 +11,16 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Context, Server
-from holdfast.auth.authorizer import Bearer
-from holdfast.auth.oauth import AuthorizationCode, MemoryStorage, OAuth
-from holdfast.checking import peer, run
-from holdfast.checking.probes.inputs import is_private
-from holdfast.checking.run import CheckPlan
-from holdfast.cli.using.check import signed_in
-from holdfast.errors import ConfigError
-from holdfast.testing import Report, check
-from holdfast.types import ToolAnnotations
+from limpet import Context, Server
+from limpet.auth.authorizer import Bearer
+from limpet.auth.oauth import AuthorizationCode, MemoryStorage, OAuth
+from limpet.checking import peer, run
+from limpet.checking.probes.inputs import is_private
+from limpet.checking.run import CheckPlan
+from limpet.cli.using.check import signed_in
+from limpet.errors import ConfigError
+from limpet.testing import Report, check
+from limpet.types import ToolAnnotations
 from tests.checking.faulty import STREAM, Fault, Faulty, Request, Send, Wrong, result
 from tests.http.serving import under_uvicorn
 from tests.redis.test_tls import Authority
@@ -384,11 +384,11 @@ async def test_a_server_that_needs_a_token_says_where_to_get_it_and_shows_the_co
     for fault, said in (
         (
             guarded(FOUND),
-            "get a token with the scopes read from https://login.example. Then run: holdfast check http://",
+            "get a token with the scopes read from https://login.example. Then run: limpet check http://",
         ),
         (
             guarded(FOUND, announced=False),
-            "get a token from https://login.example. Then run: holdfast check http://",
+            "get a token from https://login.example. Then run: limpet check http://",
         ),
         (
             guarded(None, announced=False),

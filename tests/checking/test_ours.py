@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Client
-from holdfast.testing import check
-from tests.http.serving import holdfast_serve
+from limpet import Client
+from limpet.testing import check
+from tests.http.serving import limpet_serve
 from tests.programs import program
 from tests.redis_server import redis_server
 from tests.support import async_test
@@ -49,7 +49,7 @@ def test_our_server_passes_every_probe_on_every_store_and_keeps_no_session(store
             status = await client.call_tool("status")
         assert status.text == "1 open, called look", "the session of this client is the only one"
 
-    with holdfast_serve(APP, "--log-level", "error", *options) as running:
+    with limpet_serve(APP, "--log-level", "error", *options) as running:
         url = f"http://127.0.0.1:{running.port}/mcp"
         attempt()
 
@@ -61,6 +61,6 @@ def test_our_server_keeps_the_result_of_a_slow_call_beyond_its_session() -> None
         row = report.row("handed-over")
         assert (row.verdict, "collected in another one" in row.happened) == ("pass", True), str(report)
 
-    with holdfast_serve(APP, "--log-level", "error", "--hand-over", "0.03") as running:
+    with limpet_serve(APP, "--log-level", "error", "--hand-over", "0.03") as running:
         url = f"http://127.0.0.1:{running.port}/mcp"
         attempt()

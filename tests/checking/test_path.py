@@ -7,9 +7,9 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast.testing import Report, check
+from limpet.testing import Report, check
 from tests.checking.faulty import Faulty
-from tests.http.serving import ROOT, holdfast_serve, under_uvicorn
+from tests.http.serving import ROOT, limpet_serve, under_uvicorn
 from tests.http.test_balancer import haproxy, shipped
 from tests.nginx import nginx
 from tests.support import async_test
@@ -21,7 +21,7 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, in
     store = f"sqlite:{tmp_path_factory.mktemp('store') / 'sessions.db'}"
     app = "tests/checking/app.py:server"
     options = ("--log-level", "error", "--store", store, "--trusted-proxies", "127.0.0.1")
-    with holdfast_serve(app, *options) as one, holdfast_serve(app, *options) as two:
+    with limpet_serve(app, *options) as one, limpet_serve(app, *options) as two:
         yield one.port, two.port
 
 
@@ -110,4 +110,4 @@ listen balancer
     row = report.row("replicas")
     assert row.verdict == "fail", row
     assert "did not find the session" in row.happened
-    assert "holdfast serve --store" in row.remedy
+    assert "limpet serve --store" in row.remedy

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.testing import check
+from limpet.testing import check
 from tests.http.serving import wait_until_connected
 from tests.interop import peers
 from tests.support import async_test
@@ -42,7 +42,7 @@ def serving(peer: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_the_lost_answers_of_duplicate_ids_are_found_and_holdfast_in_front_prevents_them(
+def test_the_lost_answers_of_duplicate_ids_are_found_and_limpet_in_front_prevents_them(
     peer: str, tmp_path: Path
 ) -> None:
     @async_test
@@ -57,7 +57,7 @@ def test_the_lost_answers_of_duplicate_ids_are_found_and_holdfast_in_front_preve
         row = report.row("duplicate-ids")
         assert "with the same id failed" in row.happened
         assert "no answer within" in row.happened
-        assert "holdfast serve URL" in row.remedy
+        assert "limpet serve URL" in row.remedy
         assert report.tool == "look"
 
     @async_test

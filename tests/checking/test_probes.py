@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.checking import run
-from holdfast.checking.probes import path
-from holdfast.checking.table import PROBES
-from holdfast.errors import ConfigError
-from holdfast.protocol.hand_over import TICKET_KEY
-from holdfast.protocol.idempotency import KEY
-from holdfast.testing import Report, check
+from limpet.checking import run
+from limpet.checking.probes import path
+from limpet.checking.table import PROBES
+from limpet.errors import ConfigError
+from limpet.protocol.hand_over import TICKET_KEY
+from limpet.protocol.idempotency import KEY
+from limpet.testing import Report, check
 from tests.checking.faulty import STREAM, Fault, Faulty, Request, Wrong, result
 from tests.http.serving import under_uvicorn
 from tests.support import async_test
@@ -54,7 +54,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "second-stream": lambda r: Wrong(409) if r.method == "GET" and r.count("GET") > 1 else None,
     "cancel": lambda r: Wrong(400) if r.called == "notifications/cancelled" else None,
     "bad-bodies": lambda r: Wrong(500) if r.body == b"hello" else None,
-    "unknown-method": lambda r: result(r) if r.called == "holdfast-check/no-such-method" else None,
+    "unknown-method": lambda r: result(r) if r.called == "limpet-check/no-such-method" else None,
     "unknown-tool": lambda r: result(r, {"content": []}) if b"no-such-tool" in r.body else None,
     "notification": lambda r: Wrong(200, b"{}") if r.called == "notifications/initialized" else None,
     "session-header": lambda r: Wrong(400) if r.id == 5 and "mcp-session-id" in r.headers else None,
@@ -64,7 +64,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "deleted": lambda r: Wrong(200) if r.method == "DELETE" else None,
     "sessionless": lambda r: Wrong(500) if r.headers.get("mcp-method") == "tools/call" else None,
     "sessionless-headers": lambda r: (
-        result(r) if r.headers.get("mcp-method") == "holdfast-check/other" else None
+        result(r) if r.headers.get("mcp-method") == "limpet-check/other" else None
     ),
     "sessionless-version": lambda r: (
         Wrong(400) if r.headers.get("mcp-protocol-version") == "2999-01-01" else None
@@ -241,7 +241,7 @@ async def test_a_cancelled_check_deletes_its_sessions() -> None:
     asked = asyncio.Event()
 
     def hanging(request: Request) -> Wrong | None:
-        if request.called != "holdfast-check/no-such-method":
+        if request.called != "limpet-check/no-such-method":
             return None
         asked.set()
         return HANGS

@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from holdfast import Client
-from holdfast.client import ClientTimes
+from limpet import Client
+from limpet.client import ClientTimes
 from tests.http.serving import wait_until_connected
 from tests.support import BOUND, until
 from tools.ports import free_port
@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).parents[2]
 PEERS: Final = Path(__file__).parent / "peers"
 PATIENT: Final = ClientTimes(connect=BOUND, probe=BOUND)
 """On a busy machine a Python program may need many seconds until it answers."""
-SERVE: Final = (sys.executable, "-m", "holdfast", "serve", "tests/client/small.py:server")
+SERVE: Final = (sys.executable, "-m", "limpet", "serve", "tests/client/small.py:server")
 
 
 def peer_command(name: str) -> list[str]:
@@ -52,7 +52,7 @@ def peer_listening(name: str) -> Iterator[str]:
 
 @contextmanager
 def small_listening(*options: str) -> Iterator[str]:
-    """Run the small Holdfast server over HTTP."""
+    """Run the small Limpet server over HTTP."""
     port = free_port()
     with listening([*SERVE, "--http", f"127.0.0.1:{port}", *options], port) as url:
         yield url

@@ -1,10 +1,10 @@
-"""A small Holdfast server for the client's tests, in this process or in one of its own."""
+"""A small Limpet server for the client's tests, in this process or in one of its own."""
 
 import asyncio
 
 from msgspec import Struct
 
-from holdfast import Context, Server, Settings, Times, ToolError
+from limpet import Context, Server, Settings, Times, ToolError
 
 server = Server("small", settings=Settings(times=Times(task_poll=0.05)))
 

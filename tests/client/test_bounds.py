@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, Context, Limits, Server, Settings
-from holdfast.errors import TooManyRounds
-from holdfast.upstream.settings import ClientLimits
+from limpet import Client, Context, Limits, Server, Settings
+from limpet.errors import TooManyRounds
+from limpet.upstream.settings import ClientLimits
 from tests.support import async_test
 
 ERAS = ("sessions", "sessionless")

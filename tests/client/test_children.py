@@ -8,14 +8,14 @@ from typing import Final
 
 import pytest
 
-from holdfast import Client
-from holdfast.client import ClientTimes
-from holdfast.errors import NotSent, OutcomeUnknown
+from limpet import Client
+from limpet.client import ClientTimes
+from limpet.errors import NotSent, OutcomeUnknown
 from tests.client.servers import PATIENT
 from tests.support import async_test
 
 SERVER: Final = """
-from holdfast import Server
+from limpet import Server
 server = Server("small")
 
 @server.tool

@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from holdfast import Client
-from holdfast.client.targets import Target
-from holdfast.protocol.params import CreateMessageParams
+from limpet import Client
+from limpet.client.targets import Target
+from limpet.protocol.params import CreateMessageParams
 from tests.client.servers import PATIENT, SERVE, peer_command, peer_listening, small_listening
 from tests.client.small import server
 from tests.support import BOUND, async_test
@@ -42,11 +42,11 @@ class Model:
 @contextmanager
 def at(place: str) -> Iterator[Target]:
     match place.split():
-        case ["holdfast", "inside"]:
+        case ["limpet", "inside"]:
             yield server
-        case ["holdfast", "stdio"]:
+        case ["limpet", "stdio"]:
             yield [*SERVE, "--stdio"]
-        case ["holdfast", "http"]:
+        case ["limpet", "http"]:
             with small_listening() as url:
                 yield url
         case [peer, "stdio"]:
@@ -59,9 +59,9 @@ def at(place: str) -> Iterator[Target]:
 
 
 PLACES: Final = [
-    *(("holdfast inside", era) for era in ("sessions", "sessionless")),
-    *(("holdfast stdio", era) for era in ("sessions", "sessionless")),
-    *(("holdfast http", era) for era in ("sessions", "sessionless")),
+    *(("limpet inside", era) for era in ("sessions", "sessionless")),
+    *(("limpet stdio", era) for era in ("sessions", "sessionless")),
+    *(("limpet http", era) for era in ("sessions", "sessionless")),
     *((f"{peer} {way}", "sessions") for peer in ("mcp1", "mcp2") for way in ("stdio", "http")),
 ]
 

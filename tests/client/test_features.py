@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Client, Context, Image, McpError, Server, Settings, Times, ToolError
-from holdfast.client import InputNeeded
-from holdfast.client.targets import Target
-from holdfast.client.tasks import Task
-from holdfast.errors import CallTimeout
-from holdfast.protocol.params import PromptReference
+from limpet import Client, Context, Image, McpError, Server, Settings, Times, ToolError
+from limpet.client import InputNeeded
+from limpet.client.targets import Target
+from limpet.client.tasks import Task
+from limpet.errors import CallTimeout
+from limpet.protocol.params import PromptReference
 from tests.client.servers import PATIENT, SERVE, has_begun, small_listening
 from tests.client.small import Weather, server
 from tests.support import BOUND, async_test, until

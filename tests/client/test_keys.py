@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Client, Context, Server
-from holdfast.client import ClientTimes
-from holdfast.errors import CallTimeout, OutcomeUnknown
-from holdfast.protocol.idempotency import KEY
-from holdfast.upstream.negotiation import EraMemory
+from limpet import Client, Context, Server
+from limpet.client import ClientTimes
+from limpet.errors import CallTimeout, OutcomeUnknown
+from limpet.protocol.idempotency import KEY
+from limpet.upstream.negotiation import EraMemory
 from tests.interop.proxy import Cut, Proxy, proxied
 from tests.support import BOUND, async_test, until
 from tests.unit.fronts.http.test_serve import serving

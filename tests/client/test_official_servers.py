@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast import Client
+from limpet import Client
 from tests.client.servers import PATIENT, peer_command, peer_listening
 from tests.support import BOUND, async_test
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Client
-from holdfast.client import ClientTimes
-from holdfast.errors import HttpRefused, McpError, NotSent, OutcomeUnknown, Unauthorized, VersionRefused
-from holdfast.upstream.negotiation import EraMemory
+from limpet import Client
+from limpet.client import ClientTimes
+from limpet.errors import HttpRefused, McpError, NotSent, OutcomeUnknown, Unauthorized, VersionRefused
+from limpet.upstream.negotiation import EraMemory
 from tests.client.servers import SERVE, has_begun, listening, peer_command
 from tests.client.torture import (
     Exchange,
@@ -142,7 +142,7 @@ async def test_a_server_that_is_down_for_a_moment_is_waited_for_and_one_that_sta
 @async_test
 async def test_a_busy_server_is_given_the_time_it_asks_for() -> None:
     async def later(exchange: Exchange) -> None:
-        await exchange.send(503, retry_after="1", holdfast_refused="not-executed")
+        await exchange.send(503, retry_after="1", limpet_refused="not-executed")
 
     async with against() as (server, client):
         server.script.extend([busy, later])
@@ -189,7 +189,7 @@ async def test_a_repeatable_request_waits_for_a_balancer_as_long_as_for_our_own_
 @async_test
 async def test_one_attempt_in_doubt_makes_the_whole_call_doubtful() -> None:
     async def later(exchange: Exchange) -> None:
-        await exchange.send(503, retry_after="60", holdfast_refused="not-executed")
+        await exchange.send(503, retry_after="60", limpet_refused="not-executed")
 
     async with against() as (server, client):
         server.script.extend([cut_after, later])
@@ -349,7 +349,7 @@ async def test_a_pinned_era_is_the_only_one_tried() -> None:
             await Client(url, protocol_version="2025-03-26").__aenter__()
 
 
-# Against Holdfast itself
+# Against Limpet itself
 
 
 @pytest.mark.parametrize("era", ["sessions", "sessionless"])

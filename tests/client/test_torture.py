@@ -5,12 +5,12 @@ from typing import Final
 
 import pytest
 
-from holdfast import Client, HoldfastError
-from holdfast.client import ClientLimits, ClientTimes
-from holdfast.errors import BadAnswer, CallTimeout, NotSent, OutcomeUnknown
-from holdfast.ports import SilentObserver, SystemClock
-from holdfast.testing.seeded_random import SeededRandom
-from holdfast.upstream.negotiation import EraMemory
+from limpet import Client, LimpetError
+from limpet.client import ClientLimits, ClientTimes
+from limpet.errors import BadAnswer, CallTimeout, NotSent, OutcomeUnknown
+from limpet.ports import SilentObserver, SystemClock
+from limpet.testing.seeded_random import SeededRandom
+from limpet.upstream.negotiation import EraMemory
 from tests.client.torture import Torture
 from tests.support import BOUND, async_test
 
@@ -47,15 +47,15 @@ async def scenario(seed: int) -> None:
     assert server.executed[f"{seed}-last"] == 1
 
 
-async def call(client: Client, token: str, may_repeat: bool) -> str | HoldfastError:
+async def call(client: Client, token: str, may_repeat: bool) -> str | LimpetError:
     try:
         # A server that does not answer costs the call all of this time.
         return (await client.call_tool("echo", {"token": token}, idempotent=may_repeat, timeout=1.5)).text
-    except HoldfastError as error:
+    except LimpetError as error:
         return error
 
 
-def judge(server: Torture, token: str, end: str | HoldfastError, *, may_repeat: bool) -> None:
+def judge(server: Torture, token: str, end: str | LimpetError, *, may_repeat: bool) -> None:
     """Compare the caller's outcome with the server's record."""
     executed = server.executed[token]
     if not may_repeat:

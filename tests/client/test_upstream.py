@@ -9,17 +9,17 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from holdfast.errors import HttpRefused
-from holdfast.ports import Ports, SilentObserver, SystemClock, SystemRandom
-from holdfast.transports.http import HttpTransport
-from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
-from holdfast.upstream.connectors import HttpConnector
-from holdfast.upstream.link import EndReason, LinkEnd
-from holdfast.upstream.negotiation import EraMemory
-from holdfast.upstream.pending import OutgoingRequest
-from holdfast.upstream.profile import ClientProfile
-from holdfast.upstream.settings import ClientTimes
-from holdfast.wire.jsonrpc import Notification
+from limpet.errors import HttpRefused
+from limpet.ports import Ports, SilentObserver, SystemClock, SystemRandom
+from limpet.transports.http import HttpTransport
+from limpet.upstream.connection import Callbacks, Connection, ConnectionOptions
+from limpet.upstream.connectors import HttpConnector
+from limpet.upstream.link import EndReason, LinkEnd
+from limpet.upstream.negotiation import EraMemory
+from limpet.upstream.pending import OutgoingRequest
+from limpet.upstream.profile import ClientProfile
+from limpet.upstream.settings import ClientTimes
+from limpet.wire.jsonrpc import Notification
 from tests.client.torture import Exchange, Hangup, Torture, plain
 from tests.support import BOUND, async_test, until
 

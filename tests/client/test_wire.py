@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Client
-from holdfast.client import ClientTimes
-from holdfast.errors import BadAnswer, CallTimeout, HttpRefused, McpError, VersionRefused
-from holdfast.ports import SystemClock, SystemRandom
-from holdfast.testing import NotingObserver
-from holdfast.upstream.negotiation import EraMemory
+from limpet import Client
+from limpet.client import ClientTimes
+from limpet.errors import BadAnswer, CallTimeout, HttpRefused, McpError, VersionRefused
+from limpet.ports import SystemClock, SystemRandom
+from limpet.testing import NotingObserver
+from limpet.upstream.negotiation import EraMemory
 from tests.client.torture import Exchange, Hangup, Mischief, Sent, Torture, cut_after, plain, streamed
 from tests.messages import BOTH, LATEST, MODERN, PREFIX
 from tests.support import async_test, until
@@ -85,7 +85,7 @@ async def test_initialize_comes_first_and_initialized_second() -> None:
         )
         params = first.message["params"]
         assert params["protocolVersion"] == LATEST
-        assert params["clientInfo"]["name"] == "holdfast"
+        assert params["clientInfo"]["name"] == "limpet"
         assert type(params["capabilities"]) is dict
         assert "mcp-session-id" not in first.headers
 
@@ -150,7 +150,7 @@ async def test_requests_without_a_session_repeat_version_method_and_name_as_head
             assert "mcp-session-id" not in one.headers
             meta = one.message["params"]["_meta"]
             assert meta[f"{PREFIX}protocolVersion"] == MODERN
-            assert meta[f"{PREFIX}clientInfo"]["name"] == "holdfast"
+            assert meta[f"{PREFIX}clientInfo"]["name"] == "limpet"
             assert type(meta[f"{PREFIX}clientCapabilities"]) is dict
 
 

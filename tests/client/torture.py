@@ -152,7 +152,7 @@ async def silent_stream(exchange: Exchange) -> None:
 
 async def busy(exchange: Exchange) -> None:
     status = exchange.server.rng.choice((429, 503))
-    await exchange.send(status, b"later", retry_after="0", holdfast_refused="not-executed")
+    await exchange.send(status, b"later", retry_after="0", limpet_refused="not-executed")
 
 
 async def reset_behind_a_balancer(exchange: Exchange) -> None:

@@ -1,4 +1,4 @@
-"""The client under test in the official suite: plays the part that each scenario asks for, with `holdfast.Client`.
+"""The client under test in the official suite: plays the part that each scenario asks for, with `limpet.Client`.
 
 The suite gives it the URL of its mock server, and the scenario in the environment.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from holdfast.auth.oauth import (
+from limpet.auth.oauth import (
     AuthorizationCode,
     Bounds,
     ClientCredentials,
@@ -22,13 +22,13 @@ from holdfast.auth.oauth import (
     MemoryStorage,
     OAuth,
 )
-from holdfast.auth.oauth.discovery import find_resource
-from holdfast.auth.oauth.web import open_web
-from holdfast.auth.urls import origin
-from holdfast.client.client import Client
-from holdfast.client.handlers import Elicitation
-from holdfast.errors import HoldfastError
-from holdfast.protocol.params import CreateMessageParams
+from limpet.auth.oauth.discovery import find_resource
+from limpet.auth.oauth.web import open_web
+from limpet.auth.urls import origin
+from limpet.client.client import Client
+from limpet.client.handlers import Elicitation
+from limpet.errors import LimpetError
+from limpet.protocol.params import CreateMessageParams
 
 CLIENT_DOCUMENT: Final = "https://conformance-test.local/client-metadata.json"
 """The suite expects this URL; it is never fetched."""
@@ -139,7 +139,7 @@ async def authorizer(name: str, url: str) -> OAuth:
         make() if make else AuthorizationCode(open_browser, redirect_uri=REDIRECT_URI),
         client=identity if identity.id else None,
         client_document=CLIENT_DOCUMENT,
-        client_name="holdfast-conformance",
+        client_name="limpet-conformance",
         storage=MemoryStorage(),
         dpop=name.startswith("dpop"),
         guess_endpoints=name.startswith("2025-03-26"),
@@ -167,13 +167,13 @@ async def main(url: str) -> int:
         roots=["file:///work"],
         protocol_version=os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"],
         timeout=20,
-        info={"name": "holdfast-conformance"},
+        info={"name": "limpet-conformance"},
         auth=await authorizer(scenario.removeprefix("auth/"), url) if scenario.startswith("auth/") else None,
     )
     try:
         async with client:
             await PARTS.get(scenario, call_first)(client)
-    except HoldfastError as error:
+    except LimpetError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0

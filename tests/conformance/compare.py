@@ -1,8 +1,8 @@
-"""`python -m tests.conformance.compare URL`: the official suite on any server, without Holdfast and through it.
+"""`python -m tests.conformance.compare URL`: the official suite on any server, without Limpet and through it.
 
 The server must expose the fixtures of the suite: the SDKs have such a server each ("everything server"). Each row is the revision that
-the client speaks and the era that Holdfast speaks with the server; "same" is the choice of Holdfast itself. Each check that has another verdict
-in front than without Holdfast is printed below its row. The results for other SDKs are in docs/in-front.md.
+the client speaks and the era that Limpet speaks with the server; "same" is the choice of Limpet itself. Each check that has another verdict
+in front than without Limpet is printed below its row. The results for other SDKs are in docs/in-front.md.
 """
 
 import argparse
@@ -38,7 +38,7 @@ ATTEMPTS: Final = 3
 
 
 class Difference(NamedTuple):
-    """A check of a scenario that ends differently: its verdicts without Holdfast, and through it."""
+    """A check of a scenario that ends differently: its verdicts without Limpet, and through it."""
 
     scenario: str
     check: str
@@ -91,7 +91,7 @@ def scenarios(checks: list[Check]) -> str:
 def rows(url: str, revisions: list[str], eras: list[str], home: Path) -> Iterator[str]:
     """Run the suite as often as necessary; yield the lines of the report."""
     parts = urlsplit(url)
-    # The suite tries DNS rebinding only against `localhost`, and Holdfast sends the host of its URL.
+    # The suite tries DNS rebinding only against `localhost`, and Limpet sends the host of its URL.
     behind = urlunsplit(parts._replace(netloc=f"127.0.0.1:{parts.port}"))
     for revision in revisions:
         bare = run(revision, url, home / f"{revision}-bare")

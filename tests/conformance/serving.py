@@ -1,4 +1,4 @@
-"""`holdfast serve` as a process of its own, as users run it: the everything server, or something in front of it."""
+"""`limpet serve` as a process of its own, as users run it: the everything server, or something in front of it."""
 
 import re
 import subprocess
@@ -31,7 +31,7 @@ class Served(NamedTuple):
         return [
             line
             for line in lines[banner + 1 :]
-            if '"logger":"holdfast.audit"' not in line and not line.startswith("Stopping: ")
+            if '"logger":"limpet.audit"' not in line and not line.startswith("Stopping: ")
         ]
 
 
@@ -46,7 +46,7 @@ def served(log: Path, target: str, *options: str) -> Iterator[Served]:
     command = [
         sys.executable,
         "-m",
-        "holdfast",
+        "limpet",
         "serve",
         target,
         "--log-level",

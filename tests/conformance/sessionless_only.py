@@ -7,7 +7,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from everything import server as everything
 
-from holdfast import Server
+from limpet import Server
 
 server = Server("everything", version="1.0", eras="sessionless")
 server.include(everything)

@@ -1,6 +1,6 @@
-"""The official conformance suites through `holdfast serve URL`: in front of our own server, in both eras or in one.
+"""The official conformance suites through `limpet serve URL`: in front of our own server, in both eras or in one.
 
-In front of our own server every check ends as it does without Holdfast in between, also if it speaks only 2026-07-28 and the
+In front of our own server every check ends as it does without Limpet in between, also if it speaks only 2026-07-28 and the
 client speaks 2025-11-25. In front of a server that does not speak 2026-07-28 the table below names every check of that revision that cannot succeed.
 """
 
@@ -16,8 +16,8 @@ from tests.conformance.test_server import EXPLAINED, OPTIONAL, RUNS, SUITES
 SESSIONLESS_ONLY: Final = f"{Path(__file__).parent / 'sessionless_only.py'}:server"
 SESSIONS_ONLY: Final = f"{Path(__file__).parent / 'sessions_only.py'}:server"
 
-NO_CUT: Final = "Holdfast resumes the stream that the server behind closes: its own client sees no cut"
-NO_NAMES: Final = "a question of a 2025 server has no name: Holdfast chooses the key in inputRequests"
+NO_CUT: Final = "Limpet resumes the stream that the server behind closes: its own client sees no cut"
+NO_NAMES: Final = "a question of a 2025 server has no name: Limpet chooses the key in inputRequests"
 OWN_RESULT: Final = (
     "a 2025 server has no error for a missing capability: the client receives the tool's own result"
 )
@@ -38,11 +38,11 @@ BRIDGED: Final[Explained] = {
         for check in ("reject-invalid-param-chars", "reject-param-mismatch", "validate-param-match")
     },
 }
-"""Rules of 2026-07-28 that a server of 2025 behind Holdfast cannot keep. The page in-front.md has the same list."""
+"""Rules of 2026-07-28 that a server of 2025 behind Limpet cannot keep. The page in-front.md has the same list."""
 
 
 class Run(NamedTuple):
-    """A server behind Holdfast, and a suite."""
+    """A server behind Limpet, and a suite."""
 
     target: str
     suite: Suite
@@ -69,7 +69,7 @@ def test_the_page_lists_every_scenario_that_cannot_pass() -> None:
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_the_official_suite_passes_through_holdfast_with_every_check_accounted_for(
+def test_the_official_suite_passes_through_limpet_with_every_check_accounted_for(
     name: str, tmp_path: Path
 ) -> None:
     run = TABLE[name]

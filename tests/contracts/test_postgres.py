@@ -8,11 +8,11 @@ from typing import ClassVar
 import pytest
 from typing_extensions import override
 
-from holdfast.config import Limits
-from holdfast.stores.base import Store, silent
-from holdfast.stores.postgres import lanes
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing import BackendContract, SharedContract, StoreContract, VirtualClock
+from limpet.config import Limits
+from limpet.stores.base import Store, silent
+from limpet.stores.postgres import lanes
+from limpet.stores.postgres.store import PostgresStore
+from limpet.testing import BackendContract, SharedContract, StoreContract, VirtualClock
 from tests.postgres.support import emptied
 from tests.postgres_server import PostgresServer, needs_postgres, postgres_server
 

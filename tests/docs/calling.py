@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
-from holdfast import Client, McpError, Principal, Server
-from holdfast.client.handlers import Elicitation
-from holdfast.types import ElicitFormParams, Tool
+from limpet import Client, McpError, Principal, Server
+from limpet.client.handlers import Elicitation
+from limpet.types import ElicitFormParams, Tool
 
 WORDS: Final = {
     "item": "soap",

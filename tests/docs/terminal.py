@@ -25,7 +25,7 @@ PORT: Final = re.compile(r"\b80\d\d\b")
 
 LIMIT: Final = BOUND
 ROOT: Final = Path(__file__).parents[2]
-CLONE: Final = "~/holdfast/"
+CLONE: Final = "~/limpet/"
 """Where the pages have the clone of this repository."""
 
 
@@ -55,14 +55,12 @@ class Terminal:
     """Runs the commands of one page in a folder of its own, and ends those that are still running."""
 
     def __init__(self, folder: Path, programs: Path = Path(sys.executable).parent) -> None:
-        """`programs`: the folder of the commands `holdfast` and `python`."""
+        """`programs`: the folder of the commands `limpet` and `python`."""
         self.folder = folder
         self.ports: dict[str, str] = {}
         self.running: list[subprocess.Popen[bytes]] = []
         path = f"{programs}:{os.environ['PATH']}"
-        own = {
-            name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "HOLDFAST"))
-        }
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "LIMPET"))}
         self.environment = {**own, "PATH": path, "HOME": str(folder), "COLUMNS": "80", "TERM": "dumb"}
         self.environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         # Debian puts nginx and haproxy there, and the PATH of an ordinary user may lack it.
@@ -70,8 +68,8 @@ class Terminal:
 
     def show(self, info: str, text: str) -> None:
         """Run the commands of a block. Raises `AssertionError` if an output or an exit status differs from the page."""
-        if CLONE in text and not (self.folder / "holdfast").exists():
-            (self.folder / "holdfast").symlink_to(ROOT)
+        if CLONE in text and not (self.folder / "limpet").exists():
+            (self.folder / "limpet").symlink_to(ROOT)
         for command, output in commands_of(text):
             if info == "console running":
                 self._start(command, output)

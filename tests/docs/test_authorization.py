@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.engine.audit import ACTS, REASONS
+from limpet.engine.audit import ACTS, REASONS
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "authorization.md").read_text()
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from typer.main import get_command
 
-from holdfast.checking.table import PROBES, Probe
-from holdfast.cli.whole import app
+from limpet.checking.table import PROBES, Probe
+from limpet.cli.whole import app
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "check.md").read_text()
 HEAD: Final = (

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import typer.main
 
-from holdfast.cli.whole import app
+from limpet.cli.whole import app
 from tests.support import BOUND
 
 ROOT: Final = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def test_every_option_of_ours_exists() -> None:
         assert len(rows) > 5
         ours = {option for row in rows for cell in row[1:] for option in OPTION.findall(cell)}
         assert ours - {"--version", "--help"} <= known
-    lines = re.findall(r"`(holdfast (?:serve|install) [^`]*)`", PAGE)
+    lines = re.findall(r"`(limpet (?:serve|install) [^`]*)`", PAGE)
     assert len(lines) > 6
     assert {option for line in lines for option in OPTION.findall(line.partition(" -- ")[0])} <= known
 

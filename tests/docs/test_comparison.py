@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from holdfast import __version__
+from limpet import __version__
 from tests.support import async_test_within
 from tools.comparison.collect import collected
 from tools.comparison.page import PAGE, load, written

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.config.file_values import decoded
-from holdfast.cli.config.mcp_json import McpJsonServer
-from holdfast.cli.config.sources import planned
-from holdfast.cli.options import Options
-from holdfast.cli.process_options import ProcessOptions
+from limpet.cli.config.file_values import decoded
+from limpet.cli.config.mcp_json import McpJsonServer
+from limpet.cli.config.sources import planned
+from limpet.cli.options import Options
+from limpet.cli.process_options import ProcessOptions
 from tools.options import PAGE, written
 
 
@@ -21,7 +21,7 @@ def test_the_table_of_options_is_the_codes() -> None:
 def test_the_file_of_the_page_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEARCH_KEY", "abc")
     (block,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    file = tmp_path / "holdfast.toml"
+    file = tmp_path / "limpet.toml"
     file.write_text(block)
     plan = planned(str(file), (), Options(), ProcessOptions())
     assert [endpoint.options.path for endpoint in plan.endpoints] == [

@@ -18,13 +18,13 @@ import pytest
 import typer.main
 import yaml
 
-from holdfast.auth.urls import RESOURCE
-from holdfast.cli.whole import app
-from holdfast.cli.worker import MARGIN
-from holdfast.config import Limits
-from holdfast.fronts.http.decide.health import LIVE, READY
-from holdfast.stores.postgres_address import parse
-from holdfast.stores.urls import SCHEMES
+from limpet.auth.urls import RESOURCE
+from limpet.cli.whole import app
+from limpet.cli.worker import MARGIN
+from limpet.config import Limits
+from limpet.fronts.http.decide.health import LIVE, READY
+from limpet.stores.postgres_address import parse
+from limpet.stores.urls import SCHEMES
 from tests.http.client import Client, http_test
 from tests.http.serving import wait_until_connected
 from tests.programs import program
@@ -73,25 +73,23 @@ def unit(name: str) -> configparser.ConfigParser:
 
 def unit_words() -> list[str]:
     """Return the command of the unit, with a credential of this machine."""
-    words = shlex.split(unit("holdfast.service")["Service"]["ExecStart"])
+    words = shlex.split(unit("limpet.service")["Service"]["ExecStart"])
     return [Path(words[0]).name, *words[1:]]
 
 
 def test_the_unit_has_options_that_exist_and_gives_the_process_its_time() -> None:
     group: Any = typer.main.get_command(app)
     words = unit_words()
-    assert words[:2] == ["holdfast", "serve"]
+    assert words[:2] == ["limpet", "serve"]
     options = group.commands["serve"].make_context("serve", words[2:]).params
     assert options["http"] is None, "the address is that of the socket unit"
     assert options["store"].startswith(
-        "sqlite:////var/lib/" + unit("holdfast.service")["Service"]["StateDirectory"]
+        "sqlite:////var/lib/" + unit("limpet.service")["Service"]["StateDirectory"]
     )
-    assert float(options["drain"]) + MARGIN < float(unit("holdfast.service")["Service"]["TimeoutStopSec"])
-    assert unit("holdfast.socket")["Socket"]["ListenStream"] == "127.0.0.1:8000"
-    assert unit("holdfast.service")["Service"]["ExecReload"] == "/bin/kill -HUP $MAINPID"
-    assert unit("holdfast.service")["Service"]["KillMode"] == "mixed", (
-        "the workers are stopped by their parent"
-    )
+    assert float(options["drain"]) + MARGIN < float(unit("limpet.service")["Service"]["TimeoutStopSec"])
+    assert unit("limpet.socket")["Socket"]["ListenStream"] == "127.0.0.1:8000"
+    assert unit("limpet.service")["Service"]["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    assert unit("limpet.service")["Service"]["KillMode"] == "mixed", "the workers are stopped by their parent"
 
 
 @http_test
@@ -131,7 +129,7 @@ async def are_all(client: Client, release: str) -> bool:
 _RELEASE: Final = """
 import asyncio
 from pathlib import Path
-from holdfast import Server
+from limpet import Server
 
 server = Server("released")
 
@@ -151,7 +149,7 @@ async def patient(folder: str) -> str:
 
 
 def commands() -> Iterator[list[str]]:
-    """Yield every `holdfast serve` of the examples, from its target on."""
+    """Yield every `limpet serve` of the examples, from its target on."""
     container = pod()["containers"][0]
     yield [*container["command"], *container["args"]]
     yield image_words("ENTRYPOINT") + image_words("CMD")
@@ -161,7 +159,7 @@ def commands() -> Iterator[list[str]]:
 @pytest.mark.parametrize("words", list(commands()), ids=["kubernetes", "image", "compose"])
 def test_every_option_exists_and_has_a_value_that_can_be_read(words: list[str]) -> None:
     group: Any = typer.main.get_command(app)
-    assert words[:2] == ["holdfast", "serve"]
+    assert words[:2] == ["limpet", "serve"]
     context = group.commands["serve"].make_context("serve", words[2:])
     assert context.params["http"] == "0.0.0.0:8000"
     assert context.params["target"] == "server.py:server"
@@ -189,10 +187,10 @@ def test_probes_and_checks_are_at_the_paths_that_answer_them() -> None:
 def test_the_store_is_named_by_the_environment_and_keeps_its_keys() -> None:
     secret = objects()["Secret", "mcp-store"]["stringData"]
     (variable,) = pod()["containers"][0]["env"]
-    assert variable["name"] == "HOLDFAST_STORE"
+    assert variable["name"] == "LIMPET_STORE"
     assert variable["valueFrom"]["secretKeyRef"] == {"name": "mcp-store", "key": "url"}
     assert secret["url"].partition(":")[0] in SCHEMES
-    assert compose()["mcp"]["environment"]["HOLDFAST_STORE"].partition(":")[0] in SCHEMES
+    assert compose()["mcp"]["environment"]["LIMPET_STORE"].partition(":")[0] in SCHEMES
     for settings in (secret["redis.conf"], shlex.join(compose()["redis"]["command"])):
         assert re.search(r"maxmemory-policy\s+noeviction", settings)
         assert re.search(r"appendonly\s+yes", settings)
@@ -270,12 +268,12 @@ def test_nothing_serves_anonymous_clients_on_all_interfaces(words: list[str]) ->
     without = re.sub(r"--verifier[= ]auth.py:verify", "", line)
     assert without != line
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *shlex.split(without)],
+        [sys.executable, "-m", "limpet", *shlex.split(without)],
         capture_output=True,
         text=True,
         check=False,
         timeout=BOUND,
-        env={name: value for name, value in os.environ.items() if name != "HOLDFAST_STORE"},
+        env={name: value for name, value in os.environ.items() if name != "LIMPET_STORE"},
     )
     assert done.returncode == 2
     assert "verifier" in done.stderr
@@ -289,9 +287,9 @@ def test_the_pod_of_the_manifest_serves_its_probes_and_its_host(tmp_path: Path) 
     (declared,) = container["ports"]
     assert f"--http=0.0.0.0:{declared['containerPort']}" in container["args"]
     args = [word.replace(f":{declared['containerPort']}", f":{port}") for word in container["args"]]
-    env = {name: value for name, value in os.environ.items() if name != "HOLDFAST_STORE"}
+    env = {name: value for name, value in os.environ.items() if name != "LIMPET_STORE"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *args],
+        [sys.executable, "-m", "limpet", *args],
         cwd=tmp_path,
         env={**env, "MCP_TOKEN": "a-long-secret-of-ada"},
         stderr=subprocess.DEVNULL,
@@ -339,9 +337,9 @@ def test_compose_publishes_its_ports_to_this_machine_only() -> None:
 def test_compose_with_postgresql_differs_in_the_store_only() -> None:
     other = yaml.safe_load((DEPLOY / "compose.postgres.yaml").read_text())["services"]
     ours = compose()
-    url = other["mcp"]["environment"].pop("HOLDFAST_STORE")
-    assert parse(url).schema == "holdfast"
-    ours["mcp"]["environment"].pop("HOLDFAST_STORE")
+    url = other["mcp"]["environment"].pop("LIMPET_STORE")
+    assert parse(url).schema == "limpet"
+    ours["mcp"]["environment"].pop("LIMPET_STORE")
     assert other["mcp"].pop("depends_on") == {"postgres": {"condition": "service_healthy"}}
     ours["mcp"].pop("depends_on")
     assert {name: one for name, one in other.items() if name != "postgres"} == {
@@ -385,11 +383,11 @@ def test_the_image_is_made_from_files_of_the_repository_that_are_not_ignored() -
 
 def test_each_stage_of_the_image_ends_as_an_ordinary_user() -> None:
     stages = dict(re.findall(r"^FROM \S+ AS (\w+)\n(.*?)(?=^FROM|\Z)", image(), re.MULTILINE | re.DOTALL))
-    assert [*stages] == ["build", "base", "node", "programs", "holdfast"], "the last one is the default"
+    assert [*stages] == ["build", "base", "node", "programs", "limpet"], "the last one is the default"
     for name in ("base", "programs"):
         assert re.findall(r"^USER (\d+)$", stages[name], re.MULTILINE)[-1] == "10001"
     assert f"--uid {pod()['containers'][0]['securityContext']['runAsUser']} " in stages["base"]
-    assert stages["holdfast"].strip() == ""
+    assert stages["limpet"].strip() == ""
 
 
 def test_what_the_image_installs_is_locked() -> None:

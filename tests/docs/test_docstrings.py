@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-PACKAGE: Final = ROOT / "src" / "holdfast"
+PACKAGE: Final = ROOT / "src" / "limpet"
 _QUOTED: Final = re.compile(r"`([^`\n]+)`")
 _FILE: Final = re.compile(r"[\w/]+\.(?:py|lua|sql)")
 _MEMBER: Final = re.compile(r"([A-Z]\w+)\.(\w+)")

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from holdfast import Context, Server, SessionView
+from limpet import Context, Server, SessionView
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "eras.md").read_text(encoding="utf-8")
 

@@ -4,13 +4,13 @@ import re
 from pathlib import Path
 from typing import Final
 
-from holdfast import errors
-from holdfast.fronts.http.write import answer
-from holdfast.protocol.quirks import KNOWN
+from limpet import errors
+from limpet.fronts.http.write import answer
+from limpet.protocol.quirks import KNOWN
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "errors.md").read_text()
-HTTP: Final = ROOT / "src" / "holdfast" / "fronts" / "http"
+HTTP: Final = ROOT / "src" / "limpet" / "fronts" / "http"
 STATUS: Final = re.compile(
     r"(?:refuse|RefusedRequest|Answer)\(\s*(\d{3})|[A-Z_]+: (\d{3})|status: int = (\d{3})"
 )
@@ -48,25 +48,25 @@ def test_every_code_is_on_the_page() -> None:
 
 def test_every_exception_is_on_the_page() -> None:
     named = set(re.findall(r"`([A-Z]\w+)", section("Exceptions")))
-    assert EXCEPTIONS.keys() - {"HoldfastError"} <= named
+    assert EXCEPTIONS.keys() - {"LimpetError"} <= named
 
 
 EXCEPTIONS: Final = {
     name: kind
     for name, kind in vars(errors).items()
-    if isinstance(kind, type) and issubclass(kind, errors.HoldfastError)
+    if isinstance(kind, type) and issubclass(kind, errors.LimpetError)
 }
 
 
 def test_the_tree_at_the_top_of_the_module_is_the_tree_of_the_classes() -> None:
     drawn: dict[str, str] = {}
-    path = ["HoldfastError"]
+    path = ["LimpetError"]
     for prefix, name in re.findall(r"^([│├└─ ]+)(\w+)", errors.__doc__ or "", re.MULTILINE):
         depth = len(prefix) // 4
         drawn[name] = path[depth - 1]
         path[depth:] = [name]
     assert drawn == {
-        name: kind.__bases__[0].__name__ for name, kind in EXCEPTIONS.items() if name != "HoldfastError"
+        name: kind.__bases__[0].__name__ for name, kind in EXCEPTIONS.items() if name != "LimpetError"
     }
 
 

@@ -1,7 +1,7 @@
 """The documents' own examples: every block runs, in the order of its page, in an empty folder; every command line exists.
 
 - ```python: runs in the module of its page.
-- ```python weather.py, ```toml holdfast.toml: a file, written into the folder.
+- ```python weather.py, ```toml limpet.toml: a file, written into the folder.
 - ```console: commands and their output (`tests/docs/terminal.py`).
 
 A block that cannot run says why: ```python no-run: it waits for a browser.
@@ -22,9 +22,9 @@ from typing import Any, Final, NamedTuple
 import pytest
 import typer.main
 
-from holdfast import Server
-from holdfast.cli.whole import app
-from holdfast.protocol.hand_over import UNKNOWN_TICKET
+from limpet import Server
+from limpet.cli.whole import app
+from limpet.protocol.hand_over import UNKNOWN_TICKET
 from tests.docs.calling import failures
 from tests.docs.terminal import Terminal, commands_of, pattern_of
 
@@ -139,12 +139,12 @@ def test_three_dots_stand_for_any_text_or_any_lines() -> None:
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """Yield the `holdfast …` command lines of a page's blocks, without comments."""
+    """Yield the `limpet …` command lines of a page's blocks, without comments."""
     for block in blocks(page):
         prompt = {"sh": "", "console": "$ "}.get(block.info.split(" ")[0])
         if prompt is not None:
             for line in block.text.replace("\\\n", " ").splitlines():
-                if line.startswith(f"{prompt}holdfast "):
+                if line.startswith(f"{prompt}limpet "):
                     yield shlex.split(line.removeprefix(prompt), comments=True)[1:]
 
 
@@ -153,7 +153,7 @@ def test_every_command_line_has_only_options_that_exist(page: Path) -> None:
     group: Any = typer.main.get_command(app)
     for words in commands(page):
         command = group.commands.get(words[0]) if not words[0].startswith("-") else group
-        assert command is not None, f"holdfast has no command {words[0]!r}"
+        assert command is not None, f"limpet has no command {words[0]!r}"
         if words[1:] and words[1] in getattr(command, "commands", ()):
             command = command.commands[words[1]]
         known = {
@@ -162,7 +162,7 @@ def test_every_command_line_has_only_options_that_exist(page: Path) -> None:
         # The words after `--` are the command of another program.
         own = words[: words.index("--")] if "--" in words else words
         asked = {word.partition("=")[0] for word in own if word.startswith("--")}
-        assert asked <= known, f"holdfast {words[0]} has no option {', '.join(sorted(asked - known))}"
+        assert asked <= known, f"limpet {words[0]} has no option {', '.join(sorted(asked - known))}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -201,8 +201,8 @@ def test_every_page_and_example_is_reached_from_the_index() -> None:
     assert names - set(LINK.findall(index)) == set()
 
 
-FROM_AN_INDEX: Final = re.compile(r"pip install(?:(?!`|\n).)*?\s['\"]?holdfast\b(?!-)")
-"""`pip install holdfast` and `pip install 'holdfast[redis]'`."""
+FROM_AN_INDEX: Final = re.compile(r"pip install(?:(?!`|\n).)*?\s['\"]?limpet\b(?!-)")
+"""`pip install limpet` and `pip install 'limpet[redis]'`."""
 
 
 def test_no_command_installs_the_package_of_another_project() -> None:
@@ -212,6 +212,6 @@ def test_no_command_installs_the_package_of_another_project() -> None:
         path: path.read_text(errors="ignore") for path in files if path.is_file() and path.suffix != ".pyc"
     }
     found = {named(path): FROM_AN_INDEX.findall(text) for path, text in texts.items()}
-    warning = "Do not run `pip install holdfast`"
+    warning = "Do not run `pip install limpet`"
     assert {page: lines for page, lines in found.items() if lines and warning not in texts[ROOT / page]} == {}
-    assert FROM_AN_INDEX.search("RUN pip install --no-cache-dir 'holdfast[redis,auth]'")
+    assert FROM_AN_INDEX.search("RUN pip install --no-cache-dir 'limpet[redis,auth]'")

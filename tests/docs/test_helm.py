@@ -10,10 +10,10 @@ import typer.main
 import yaml
 from jsonschema import Draft7Validator
 
-from holdfast.auth.urls import RESOURCE
-from holdfast.cli.whole import app
-from holdfast.cli.worker import MARGIN
-from holdfast.fronts.http.decide.health import LIVE, READY
+from limpet.auth.urls import RESOURCE
+from limpet.cli.whole import app
+from limpet.cli.worker import MARGIN
+from limpet.fronts.http.decide.health import LIVE, READY
 from tests.docs.helm import Chart, Failed, merged
 from tests.docs.kubernetes_objects import faults
 
@@ -100,7 +100,7 @@ def test_a_fault_of_an_object_is_found(broken: tuple[str, str], said: str) -> No
 def test_every_option_exists(name: str) -> None:
     found = container(VALUES[name])
     words = [*found["command"], *found["args"]]
-    assert words[:2] == ["holdfast", "serve"]
+    assert words[:2] == ["limpet", "serve"]
     group: Any = typer.main.get_command(app)
     program = words.index("--") if "--" in words else len(words)
     options = group.commands["serve"].make_context("serve", words[2:program]).params

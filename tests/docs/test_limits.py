@@ -1,4 +1,4 @@
-"""docs/limits.md has every setting of `holdfast.config` with its default, and nothing else."""
+"""docs/limits.md has every setting of `limpet.config` with its default, and nothing else."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.config import KIB, MIB, HttpSettings, Limits, RateLimits, Settings, Times
+from limpet.config import KIB, MIB, HttpSettings, Limits, RateLimits, Settings, Times
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()
 ROW: Final = re.compile(r"^\| `([a-z]\w*)` \| (.*?) \|", re.MULTILINE)

@@ -9,10 +9,10 @@ from typing import Any, Final, get_args
 import pytest
 import yaml
 
-from holdfast.engine.audit import REASONS
-from holdfast.ops.figures import CallOutcome
-from holdfast.ops.metrics.families import EVENTS, FAMILIES, Family
-from holdfast.ops.waits import LIVE_STATES, WAITS
+from limpet.engine.audit import REASONS
+from limpet.ops.figures import CallOutcome
+from limpet.ops.metrics.families import EVENTS, FAMILIES, Family
+from limpet.ops.waits import LIVE_STATES, WAITS
 from tools import grafana
 
 ROOT: Final = Path(__file__).parents[2]
@@ -29,15 +29,15 @@ VALUES: Final[dict[str, set[str]]] = {
 """By label: the values that the code gives it. Others are not checked."""
 
 FAULTS: Final = {
-    "a hung call": "holdfast_exchange_oldest_seconds",
-    "a stalled reader": "holdfast_stream_stalls_total",
-    "a lost store": "holdfast_store_unreachable",
-    "a dead replica": "holdfast_exchanges_reaped_total",
-    "a full queue": "holdfast_refusals_total",
-    "an unanswered ask": 'holdfast_exchange_oldest_seconds{waits_for="ask"}',
-    "a blocked loop": "holdfast_loop_delay_max_seconds",
-    "restarts of a server behind": "holdfast_upstream_ended_total",
-    "tokens that cannot be checked": "holdfast_verifier_failures_total",
+    "a hung call": "limpet_exchange_oldest_seconds",
+    "a stalled reader": "limpet_stream_stalls_total",
+    "a lost store": "limpet_store_unreachable",
+    "a dead replica": "limpet_exchanges_reaped_total",
+    "a full queue": "limpet_refusals_total",
+    "an unanswered ask": 'limpet_exchange_oldest_seconds{waits_for="ask"}',
+    "a blocked loop": "limpet_loop_delay_max_seconds",
+    "restarts of a server behind": "limpet_upstream_ended_total",
+    "tokens that cannot be checked": "limpet_verifier_failures_total",
 }
 
 
@@ -67,7 +67,7 @@ def faults_of(expression: str) -> list[str]:
     """Return the faults in the names, labels and values of an expression."""
     found: list[str] = []
     labels = set(GIVEN_BY_PROMETHEUS)
-    for name, selector in re.findall(r"\b((?:holdfast|mcp_server|process)_\w+|up)\b(\{[^}]*\})?", expression):
+    for name, selector in re.findall(r"\b((?:limpet|mcp_server|process)_\w+|up)\b(\{[^}]*\})?", expression):
         if name == "up":
             continue
         family = family_of(name)
@@ -94,12 +94,12 @@ def test_alerts_and_charts_use_metrics_and_labels_that_exist(where: str, express
 @pytest.mark.parametrize(
     ("expression", "fault"),
     [
-        ("holdfast_absent > 1", "no metric holdfast_absent"),
-        ("holdfast_exchanges_bucket > 1", "no metric holdfast_exchanges_bucket"),
+        ("limpet_absent > 1", "no metric limpet_absent"),
+        ("limpet_exchanges_bucket > 1", "no metric limpet_exchanges_bucket"),
         ("mcp_server_operation_duration_seconds > 1", "no metric mcp_server_operation_duration_seconds"),
-        ('holdfast_exchanges{tool="x"} > 1', "holdfast_exchanges has no label tool"),
-        ('holdfast_refusals_total{reason=~"busy|moon"} > 1', "reason is never moon"),
-        ("sum by (colour) (holdfast_exchanges)", "no label colour"),
+        ('limpet_exchanges{tool="x"} > 1', "limpet_exchanges has no label tool"),
+        ('limpet_refusals_total{reason=~"busy|moon"} > 1', "reason is never moon"),
+        ("sum by (colour) (limpet_exchanges)", "no label colour"),
     ],
 )
 def test_a_wrong_name_label_or_value_would_be_found(expression: str, fault: str) -> None:
@@ -132,9 +132,7 @@ def test_the_grafana_dashboard_is_the_one_of_its_table() -> None:
 
 
 def test_the_page_has_a_row_for_each_metric_with_its_kind_and_labels() -> None:
-    rows = re.findall(
-        r"^\| `((?:holdfast|mcp_server|process)_\w+)` \| (\w+) \| ([^|]*) \|", PAGE, re.MULTILINE
-    )
+    rows = re.findall(r"^\| `((?:limpet|mcp_server|process)_\w+)` \| (\w+) \| ([^|]*) \|", PAGE, re.MULTILINE)
     written = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert written == {
         name: (family.kind, tuple(label for label in family.labels if label != "server"))

@@ -18,19 +18,19 @@ PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_te
 RESULTS: Final[dict[str, Any]] = json.loads((ROOT / "docs" / "speed" / "results.json").read_text())
 
 ORDER: Final = (
-    "Holdfast is ",
+    "Limpet is ",
     "pip install .",
     "@server.tool",
-    "holdfast call hello.py",
-    "holdfast serve hello.py:server ",
-    "holdfast serve app.py:mcp ",
-    "holdfast serve -- ",
-    "holdfast serve https://",
+    "limpet call hello.py",
+    "limpet serve hello.py:server ",
+    "limpet serve app.py:mcp ",
+    "limpet serve -- ",
+    "limpet serve https://",
     "docs/pictures/dashboard-light.png",
     "after a kill",
     "a POST that was cut",
     "a stream is resumed",
-    "holdfast check ",
+    "limpet check ",
     "│ a cut stream",
     "│ a duplicate id",
     "**Tested clients.**",
@@ -81,7 +81,7 @@ def test_install_and_code_are_on_the_first_screen_and_code_fits_a_page() -> None
 
 def test_the_rows_of_the_comparison_are_those_of_its_page() -> None:
     page = (ROOT / "docs" / "comparison.md").read_text()
-    section = PAGE.partition("What teams meet")[2].partition("`holdfast check` probes")[0]
+    section = PAGE.partition("What teams meet")[2].partition("`limpet check` probes")[0]
     rows = re.findall(r"^\|.*$", section, re.MULTILINE)
     assert len(rows) > 5
     assert [row for row in rows if row not in page] == []
@@ -117,7 +117,7 @@ def test_the_tested_clients_are_those_of_the_tests() -> None:
     ],
 )
 def test_the_footprint_is_the_measured_one(pattern: str, workload: str, figure: str, unit: int) -> None:
-    rounds = RESULTS[workload]["points"][0]["figures"]["holdfast"]
+    rounds = RESULTS[workload]["points"][0]["figures"]["limpet"]
     measured = statistics.median(one[figure] for one in rounds) / unit
     (written,) = re.findall(pattern, PAGE)
     assert float(written) == pytest.approx(measured, rel=0.25)
@@ -130,7 +130,7 @@ def test_dependencies_python_and_licence_are_those_of_the_project() -> None:
 
 
 def test_the_commands_of_the_check_name_files_of_a_clone() -> None:
-    [block] = [text for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) if "holdfast check" in text]
+    [block] = [text for text in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) if "limpet check" in text]
     files = re.findall(r"^\$ .*?(\S+\.py)", block, re.MULTILINE)
     assert len(files) == 2
     assert all((ROOT / file).is_file() for file in files), files

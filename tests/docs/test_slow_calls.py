@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from holdfast.protocol.patience import KNOWN_PATIENCE, MARGIN, UNKNOWN_PATIENCE, hand_over_after
+from limpet.protocol.patience import KNOWN_PATIENCE, MARGIN, UNKNOWN_PATIENCE, hand_over_after
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "how-to" / "slow-calls.md").read_text()
 ROW: Final = re.compile(r"^\| (`.*`) \| (\d+) \| (.*) \|$", re.MULTILINE)

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from holdfast import Client, Server
-from holdfast.testing.store import dicts
+from limpet import Client, Server
+from limpet.testing.store import dicts
 from tests.docs.test_examples import ROOT, blocks, run
 from tests.support import async_test
 

@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.config import HttpOptions, HttpSettings, Names
-from holdfast.server.functions.content import Media, MediaOptions
+from limpet.config import HttpOptions, HttpSettings, Names
+from limpet.server.functions.content import Media, MediaOptions
 
 ROOT: Final = Path(__file__).parents[2]
 PYRIGHT: Final = ROOT / ".node" / "pyright" / "node_modules" / "pyright" / "index.js"
 CALLS: Final = """
 from pathlib import Path
 
-from holdfast import Client, File, Server
+from limpet import Client, File, Server
 
 server = Server("demo")
 server.asgi("/mcp", response="json", allowed_hosts=["a.example"], host_signals=False)

@@ -12,19 +12,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from holdfast.auth.oauth import challenges, metadata
-from holdfast.auth.seal import Sealer
-from holdfast.cli.config.toml_file import read_toml
-from holdfast.engine.session import event_id, parse_event_id
-from holdfast.errors import ConfigError, WireError
-from holdfast.ports import SystemRandom
-from holdfast.server.catalog.uri_templates import Template
-from holdfast.stores.shared.commit import NUMBERS
-from holdfast.stores.shared.draft import SharedDocument
-from holdfast.stores.shared.fields import BY_PREFIX, Unreadable
-from holdfast.upstream.http_status import json_rpc_error
-from holdfast.wire.jsonrpc import BATCH, decode, decode_raw
-from holdfast.wire.sse import EventParser, event
+from limpet.auth.oauth import challenges, metadata
+from limpet.auth.seal import Sealer
+from limpet.cli.config.toml_file import read_toml
+from limpet.engine.session import event_id, parse_event_id
+from limpet.errors import ConfigError, WireError
+from limpet.ports import SystemRandom
+from limpet.server.catalog.uri_templates import Template
+from limpet.stores.shared.commit import NUMBERS
+from limpet.stores.shared.draft import SharedDocument
+from limpet.stores.shared.fields import BY_PREFIX, Unreadable
+from limpet.upstream.http_status import json_rpc_error
+from limpet.wire.jsonrpc import BATCH, decode, decode_raw
+from limpet.wire.sse import EventParser, event
 
 _SEALER: Final = Sealer(SystemRandom(), "fuzz", [b"k" * 32])
 _TEMPLATES: Final = tuple(
@@ -85,7 +85,7 @@ def store_records(data: bytes) -> None:
 
 
 def toml_files(data: bytes) -> None:
-    """A holdfast.toml."""
+    """A limpet.toml."""
     with tempfile.NamedTemporaryFile(suffix=".toml") as file:
         path = Path(file.name)
         path.write_bytes(data)

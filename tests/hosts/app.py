@@ -7,8 +7,8 @@ from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from holdfast import Context, Server
-from holdfast.stores.urls import open_store
+from limpet import Context, Server
+from limpet.stores.urls import open_store
 
 
 class Name(BaseModel):

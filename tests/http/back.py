@@ -19,26 +19,26 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from holdfast.auth import Principal
-from holdfast.config import HttpSettings, Settings, Times
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.access import Access
-from holdfast.engine.back import Outside
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange
-from holdfast.engine.session import Session
-from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.errors import HoldfastError, MethodNotFound
-from holdfast.fronts.http import HttpFront
-from holdfast.fronts.http.serve import serve
-from holdfast.ops.log import LogObserver
-from holdfast.ports import Clock
-from holdfast.protocol.sessionless import RequestMeta
-from holdfast.protocol.subscriptions import Filter, Kind
-from holdfast.stores.base import SessionRecord
-from holdfast.transports.loops import run
-from holdfast.wire.jsonrpc import Request
+from limpet.auth import Principal
+from limpet.config import HttpSettings, Settings, Times
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.access import Access
+from limpet.engine.back import Outside
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange
+from limpet.engine.session import Session
+from limpet.engine.sessionless_client import SessionlessClient
+from limpet.errors import LimpetError, MethodNotFound
+from limpet.fronts.http import HttpFront
+from limpet.fronts.http.serve import serve
+from limpet.ops.log import LogObserver
+from limpet.ports import Clock
+from limpet.protocol.sessionless import RequestMeta
+from limpet.protocol.subscriptions import Filter, Kind
+from limpet.stores.base import SessionRecord
+from limpet.transports.loops import run
+from limpet.wire.jsonrpc import Request
 
 Tool = Callable[[Exchange, dict[str, Any]], Awaitable[object]]
 PROGRESS = "notifications/progress"
@@ -221,7 +221,7 @@ class ToolBack:
         asked = {"mode": "form", "message": args["message"], "requestedSchema": schema}
         try:
             return await exchange.ask("elicitation/create", asked, timeout=args.get("timeout"))
-        except HoldfastError as error:
+        except LimpetError as error:
             return f"{type(error).__name__}: {error}"
 
     async def session_ask(self, exchange: Exchange, args: dict[str, Any]) -> object:
@@ -230,7 +230,7 @@ class ToolBack:
         assert isinstance(exchange.session, Session)
         try:
             return await self.engine.sessions.ask(exchange.session, "roots/list", {}, timeout=args["timeout"])
-        except HoldfastError as error:
+        except LimpetError as error:
             return type(error).__name__
 
     async def bump(self, exchange: Exchange, args: dict[str, Any]) -> object:
@@ -255,7 +255,7 @@ class ToolBack:
             await asyncio.Event().wait()
         try:
             await exchange.store.add_state(exchange.session.record.key, "after", 1, op=exchange.key)
-        except HoldfastError as error:
+        except LimpetError as error:
             self.runs[f"{args['key']} {type(error).__name__}"] += 1
         return "written"
 

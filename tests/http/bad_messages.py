@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from holdfast.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR
+from limpet.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR
 from tests.fuzz.__main__ import changed
 from tests.http.client import Client, Connection, Cut, Response, call, value
-from tests.http.serving import holdfast_serve
+from tests.http.serving import limpet_serve
 from tests.messages import BOTH, JSON_TYPE, initialize, metadata, modern_headers, request
 
 PATIENCE: Final = 60.0
@@ -292,7 +292,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=25_000, help="generated messages")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    with holdfast_serve("examples/everything.py:server") as process:
+    with limpet_serve("examples/everything.py:server") as process:
         tester, size = asyncio.run(run(process.port, arguments.count, arguments.seed))
         if "Traceback" in process.output():
             tester.faults.append("the log of the server has a traceback")

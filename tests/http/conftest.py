@@ -19,7 +19,7 @@ def trial() -> Iterator[serving.Process]:
 @pytest.fixture(scope="session")
 def everything() -> Iterator[serving.Process]:
     """The example server, as `make serve` runs it."""
-    with serving.holdfast_serve("examples/everything.py:server") as running:
+    with serving.limpet_serve("examples/everything.py:server") as running:
         yield running
 
 

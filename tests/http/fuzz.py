@@ -1,4 +1,4 @@
-"""`python -m tests.http.fuzz`: random bytes against the server of `holdfast serve`, without sockets.
+"""`python -m tests.http.fuzz`: random bytes against the server of `limpet serve`, without sockets.
 
 Each round takes requests of the corpus, changes them a little, joins them, and gives them to a connection in random parts.
 Rules for every input:
@@ -17,12 +17,12 @@ import random
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from holdfast.config import Limits
-from holdfast.fronts.http.http1.connection import HttpConnection
-from holdfast.fronts.http.http1.deadlines import Deadlines
-from holdfast.fronts.http.http1.members import Members
-from holdfast.fronts.http.read.head import RawHeaders
-from holdfast.fronts.http.read.request import Channel, Gone, RawRequest
+from limpet.config import Limits
+from limpet.fronts.http.http1.connection import HttpConnection
+from limpet.fronts.http.http1.deadlines import Deadlines
+from limpet.fronts.http.http1.members import Members
+from limpet.fronts.http.read.head import RawHeaders
+from limpet.fronts.http.read.request import Channel, Gone, RawRequest
 from tests.http.paper import Paper, quiet
 from tests.http.smuggling import CORPUS
 

@@ -16,10 +16,10 @@ from typing import IO
 
 import uvicorn
 
-from holdfast.engine.engine import Engine
-from holdfast.fronts.http.http1.start_and_stop import Service
-from holdfast.fronts.http.read.request import Application
-from holdfast.ports import Clock
+from limpet.engine.engine import Engine
+from limpet.fronts.http.http1.start_and_stop import Service
+from limpet.fronts.http.read.request import Application
+from limpet.ports import Clock
 from tests.http.back import DEFAULT, Config, ToolBack, build
 from tests.http.client import Connection
 from tests.support import BOUND, wait_until
@@ -86,7 +86,7 @@ def wait_until_connected(port: int, popen: "subprocess.Popen[bytes]", seconds: f
 
 @contextlib.contextmanager
 def process(config: Config = DEFAULT) -> Iterator[Process]:
-    """Run the test back as a process of its own, served as `holdfast serve` does; it is killed afterwards."""
+    """Run the test back as a process of its own, served as `limpet serve` does; it is killed afterwards."""
     with listening() as sock:
         program = [sys.executable, str(Path(__file__).with_name("back.py"))]
         command = [*program, pickle.dumps(config).hex(), str(sock.fileno())]
@@ -98,11 +98,9 @@ def process(config: Config = DEFAULT) -> Iterator[Process]:
 
 
 @contextlib.contextmanager
-def holdfast_serve(
-    target: str, *options: str, descriptors: tuple[int, int] | None = None
-) -> Iterator[Process]:
-    """Run `holdfast serve` on a free port; it is killed afterwards. `descriptors`: its soft and its hard limit."""
-    command = [sys.executable, "-m", "holdfast", "serve", target, "--http", "127.0.0.1:0", *options]
+def limpet_serve(target: str, *options: str, descriptors: tuple[int, int] | None = None) -> Iterator[Process]:
+    """Run `limpet serve` on a free port; it is killed afterwards. `descriptors`: its soft and its hard limit."""
+    command = [sys.executable, "-m", "limpet", "serve", target, "--http", "127.0.0.1:0", *options]
     if descriptors is not None:
         command = [sys.executable, "-c", LIMITED, *map(str, descriptors), *command]
     with _running(command) as (popen, log):
@@ -151,7 +149,7 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def in_loop(config: Config = DEFAULT, clock: Clock | None = None) -> AsyncIterator[Served]:
-    """Serve on a real socket inside this loop, as `holdfast serve` does."""
+    """Serve on a real socket inside this loop, as `limpet serve` does."""
     back, engine, front = build(config, clock)
     with listening() as sock:
         async with Service(front).running([sock]):

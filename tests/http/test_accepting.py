@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 
-from holdfast import Server
-from holdfast.config import HttpSettings
-from holdfast.fronts.http.http1.certificates import tls_context
-from holdfast.fronts.http.http1.sockets import bind
-from holdfast.fronts.http.http1.start_and_stop import Service
+from limpet import Server
+from limpet.config import HttpSettings
+from limpet.fronts.http.http1.certificates import tls_context
+from limpet.fronts.http.http1.sockets import bind
+from limpet.fronts.http.http1.start_and_stop import Service
 from tests.http.test_handshakes import LOOPS
 from tests.http.test_sockets import PROBE
 from tests.support import BOUND

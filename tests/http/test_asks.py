@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from holdfast.config import Limits, Settings
-from holdfast.testing.store.limits import tight
+from limpet.config import Limits, Settings
+from limpet.testing.store.limits import tight
 from tests.http.back import Config
 from tests.http.client import Client, answer_asks, http_test, text
 from tests.http.serving import Process, in_loop, process

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.config import Limits, Settings, Times
-from holdfast.ports import SystemRandom
+from limpet.config import Limits, Settings, Times
+from limpet.ports import SystemRandom
 from tests.http.back import Config
 from tests.http.client import Client, Connection, Response, call, http_test, text
 from tests.http.serving import Process, in_loop, process

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from holdfast.config import HttpSettings
+from limpet.config import HttpSettings
 from tests.http.back import Config
 from tests.http.client import Client, Connection, Keeper, call, http_test, text
 from tests.http.serving import ROOT, Process, process, wait_until_connected

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from holdfast.config import HttpSettings, ResponseMode
+from limpet.config import HttpSettings, ResponseMode
 from tests.http.back import Config
 from tests.http.client import Client, Connection, Keeper, call, http_test, run_all, text
 from tests.http.serving import Process, in_loop

@@ -15,10 +15,10 @@ from typing import Any, Final
 import pytest
 from typing_extensions import override
 
-from holdfast import Server
-from holdfast.config import HttpSettings, Limits
-from holdfast.fronts.http.http1.start_and_stop import Service
-from holdfast.fronts.http.serve import RESERVE, connections_that_fit
+from limpet import Server
+from limpet.config import HttpSettings, Limits
+from limpet.fronts.http.http1.start_and_stop import Service
+from limpet.fronts.http.serve import RESERVE, connections_that_fit
 from tests.http import serving
 from tests.http.test_sockets import PROBE, SMALL, exchanged
 from tests.support import async_test, until, wait_until
@@ -30,7 +30,7 @@ UNLIMITED: Final = resource.RLIM_INFINITY
 @pytest.fixture(scope="module")
 def few() -> Iterator[serving.Process]:
     """A server that may open 200 descriptors, and at its start only 64."""
-    with serving.holdfast_serve(str(SMALL), descriptors=(64, 2 * FITS)) as running:
+    with serving.limpet_serve(str(SMALL), descriptors=(64, 2 * FITS)) as running:
         yield running
 
 
@@ -145,7 +145,7 @@ def test_the_soft_limit_is_raised_if_it_is_too_low(
     made: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: made.append(limits))
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "limpet"):
         assert connections_that_fit(10_000) == fitting
     assert made == ([] if raised is None else [(raised, hard)])
     assert len(caplog.records) == (fitting < 1_000)
@@ -156,7 +156,7 @@ def test_an_operator_who_chose_a_limit_is_warned_if_it_does_not_fit(
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (4_096, 4_096))
     monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "limpet"):
         assert connections_that_fit(Limits().connections) == 4_096 - RESERVE
         assert not caplog.records
         assert connections_that_fit(20_000) == 4_096 - RESERVE

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Limits, Server, Settings
-from holdfast.config import HttpSettings
-from holdfast.fronts.http.http1.certificates import tls_context
-from holdfast.fronts.http.http1.connection_charge import TLS_BYTES
-from holdfast.fronts.http.http1.sockets import bind
-from holdfast.fronts.http.http1.start_and_stop import Service
-from holdfast.transports.loops import new_loop
+from limpet import Limits, Server, Settings
+from limpet.config import HttpSettings
+from limpet.fronts.http.http1.certificates import tls_context
+from limpet.fronts.http.http1.connection_charge import TLS_BYTES
+from limpet.fronts.http.http1.sockets import bind
+from limpet.fronts.http.http1.start_and_stop import Service
+from limpet.transports.loops import new_loop
 from tests.http.test_descriptors import Exhausted
 from tests.http.test_sockets import PROBE
 from tests.support import BOUND, until

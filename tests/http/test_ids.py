@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from holdfast.config import Settings
-from holdfast.testing.store.limits import tight
+from limpet.config import Settings
+from limpet.testing.store.limits import tight
 from tests.http.back import Config
 from tests.http.client import Client, Connection, call, http_test, text, value
 from tests.http.serving import Process, in_loop, process

@@ -6,12 +6,12 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from holdfast.config import Settings, Times
-from holdfast.protocol.subscriptions import Change
-from holdfast.testing.store.limits import tight
+from limpet.config import Settings, Times
+from limpet.protocol.subscriptions import Change
+from limpet.testing.store.limits import tight
 from tests.http.back import Config
 from tests.http.client import Response, http_test, sessionless
-from tests.http.serving import Served, holdfast_serve, in_loop
+from tests.http.serving import Served, in_loop, limpet_serve
 from tests.messages import MODERN
 from tests.schema import validate
 from tests.support import BOUND, until
@@ -127,7 +127,7 @@ async def test_a_silent_stream_carries_comments() -> None:
 async def test_a_server_that_stops_completes_a_hundred_listeners_and_does_not_wait_for_the_drain_time() -> (
     None
 ):
-    with holdfast_serve("examples/everything.py:server") as process:
+    with limpet_serve("examples/everything.py:server") as process:
         opened = [await Ear.opened(process.port, TOOLS, id=n) for n in range(100)]
         before = time.perf_counter()
         ending = asyncio.gather(*(ear.rest() for ear in opened))

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from holdfast.config import Limits
-from holdfast.fronts.http.http1.connection import HttpConnection
-from holdfast.fronts.http.http1.deadlines import Deadlines
-from holdfast.fronts.http.http1.members import Members
-from holdfast.fronts.http.read.request import Channel, RawRequest
+from limpet.config import Limits
+from limpet.fronts.http.http1.connection import HttpConnection
+from limpet.fronts.http.http1.deadlines import Deadlines
+from limpet.fronts.http.http1.members import Members
+from limpet.fronts.http.read.request import Channel, RawRequest
 from tests.http.fuzz import fuzz, outcome
 from tests.http.paper import Paper, quiet
 from tests.http.serving import Process

@@ -1,4 +1,4 @@
-"""Where `holdfast serve` listens: Unix sockets, sockets of other programs, HTTPS; with one process and with several."""
+"""Where `limpet serve` listens: Unix sockets, sockets of other programs, HTTPS; with one process and with several."""
 
 import asyncio
 import contextlib
@@ -16,11 +16,11 @@ from typing import IO, Final
 
 import pytest
 
-from holdfast import Server
-from holdfast.config import HttpSettings
-from holdfast.errors import ConfigError
-from holdfast.fronts.http.http1.certificates import tls_context
-from holdfast.fronts.http.http1.sockets import (
+from limpet import Server
+from limpet.config import HttpSettings
+from limpet.errors import ConfigError
+from limpet.fronts.http.http1.certificates import tls_context
+from limpet.fronts.http.http1.sockets import (
     bind,
     bind_unix,
     from_systemd,
@@ -29,7 +29,7 @@ from holdfast.fronts.http.http1.sockets import (
     open_socket,
     url_of,
 )
-from holdfast.fronts.http.http1.start_and_stop import Service
+from limpet.fronts.http.http1.start_and_stop import Service
 from tests.http.certificates import key_of, write_certificate
 from tests.http.serving import ROOT
 from tests.support import BOUND, async_test, until, wait_until
@@ -72,8 +72,8 @@ def exchanged(sock: socket.socket, sent: bytes) -> bytes:
 def serving(
     *options: str, systemd: tuple[int, ...] = (), fds: tuple[int, ...] = (), log: IO[bytes] | None = None
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Run `holdfast serve`; yield the URL of its banner. Its output goes to `log`, if one is given."""
-    command = [sys.executable, "-m", "holdfast", "serve", str(SMALL), *options]
+    """Run `limpet serve`; yield the URL of its banner. Its output goes to `log`, if one is given."""
+    command = [sys.executable, "-m", "limpet", "serve", str(SMALL), *options]
     if systemd:
         command = [sys.executable, "-c", AS_SYSTEMD, ",".join(map(str, systemd)), *command]
     with contextlib.ExitStack() as stack:
@@ -114,7 +114,7 @@ def unix(path: Path) -> socket.socket:
 
 
 def test_a_unix_socket_is_served_and_removed_at_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "holdfast.sock"
+    path = tmp_path / "limpet.sock"
     with serving("--http", f"unix:{path}") as (url, process):
         assert url == f"unix:{path}:/mcp"
         assert exchanged(unix(path), PROBE).endswith(b"ready\n")
@@ -379,7 +379,7 @@ def test_a_certificate_that_clients_will_refuse_is_a_warning(
     ],
 )
 def test_options_that_cannot_work_are_refused(options: tuple[str, ...], text: str) -> None:
-    command = [sys.executable, "-m", "holdfast", "serve", str(SMALL), *options]
+    command = [sys.executable, "-m", "limpet", "serve", str(SMALL), *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=BOUND)
     assert done.returncode == 2
     assert text in done.stderr

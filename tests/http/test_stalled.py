@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from holdfast.config import Limits, Settings, Times
-from holdfast.fronts.http.http1.start_and_stop import Service
-from holdfast.testing.store.limits import tight
+from limpet.config import Limits, Settings, Times
+from limpet.fronts.http.http1.start_and_stop import Service
+from limpet.testing.store.limits import tight
 from tests.http.back import Config, build
 from tests.http.client import Client, Connection, call, http_test, text
 from tests.http.serving import Process, in_loop, listening, process

@@ -8,15 +8,15 @@ from typing import Final
 
 import pytest
 
-from holdfast import Client as OurClient
-from holdfast import McpError
+from limpet import Client as OurClient
+from limpet import McpError
 from tests.http.client import Client, http_test
-from tests.http.serving import Process, holdfast_serve
+from tests.http.serving import Process, limpet_serve
 from tests.support import BOUND, async_test, wait_until
 
 SERVER: Final = """
 import asyncio, time
-from holdfast import Server
+from limpet import Server
 
 server = Server("stopping")
 
@@ -45,7 +45,7 @@ def target(tmp_path: Path) -> str:
 
 @http_test
 async def test_a_blocked_function_does_not_outlast_the_drain_time(target: str) -> None:
-    with holdfast_serve(target, "--drain", "1") as process:
+    with limpet_serve(target, "--drain", "1") as process:
         await (await Client.opened(process.port)).start("block", seconds=60.0)
         began = time.monotonic()
         assert await asyncio.to_thread(process.terminate, BOUND) == 0
@@ -66,7 +66,7 @@ def _stop_at_once(process: Process) -> None:
 async def test_ctrl_c_prints_the_running_calls_and_a_second_ctrl_c_ends_them_with_an_answer(
     target: str,
 ) -> None:
-    with holdfast_serve(target) as process:
+    with limpet_serve(target) as process:
         client = await Client.opened(process.port)
         running = await client.start("wait", seconds=60.0)
         await asyncio.to_thread(_stop_at_once, process)
@@ -75,7 +75,7 @@ async def test_ctrl_c_prints_the_running_calls_and_a_second_ctrl_c_ends_them_wit
 
 @async_test
 async def test_a_second_ctrl_c_answers_calls_of_2026_07_28_too(target: str) -> None:
-    with holdfast_serve(target) as process:
+    with limpet_serve(target) as process:
         async with OurClient(f"http://127.0.0.1:{process.port}/mcp", protocol_version="2026-07-28") as client:
             running = asyncio.create_task(client.call_tool("wait", {"seconds": 60.0}))
             await asyncio.to_thread(wait_until, lambda: says(process, "the call has begun"))

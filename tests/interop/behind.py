@@ -1,6 +1,6 @@
-"""Servers of other SDKs behind Holdfast, one of each kind: hosted in the process, on stdio, and over HTTP.
+"""Servers of other SDKs behind Limpet, one of each kind: hosted in the process, on stdio, and over HTTP.
 
-All of them have the tools of `hosted/parts.py`. The hosted ones run as `holdfast serve` in the environment of their package;
+All of them have the tools of `hosted/parts.py`. The hosted ones run as `limpet serve` in the environment of their package;
 the others are behind fronts of this process, on a thread of their own.
 """
 
@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from holdfast import Process, Remote
-from holdfast.config import HttpSettings
-from holdfast.fronts.http.http1.start_and_stop import Service
-from holdfast.upstream.settings import ClientTimes
+from limpet import Process, Remote
+from limpet.config import HttpSettings
+from limpet.fronts.http.http1.start_and_stop import Service
+from limpet.upstream.settings import ClientTimes
 from tests.http.serving import listening, wait_until_connected
 from tests.interop.peers import ROOT, serving
 from tests.support import BOUND
@@ -30,7 +30,7 @@ QUICK: Final = ClientTimes(connect=BOUND, backoff=(0.01, 0.05))
 
 
 class Row(NamedTuple):
-    """A server, and the way in which Holdfast stands in front of it."""
+    """A server, and the way in which Limpet stands in front of it."""
 
     server: str
     back: str
@@ -46,7 +46,7 @@ ROWS: Final = (
 )
 
 AS_SESSIONS: Final = Row("mcp2", "http, as sessions")
-"""Holdfast uses sessions of this server for all clients: its functions can ask in the middle of a call only there."""
+"""Limpet uses sessions of this server for all clients: its functions can ask in the middle of a call only there."""
 CHEAP: Final = tuple(
     row
     for row in ROWS
@@ -70,18 +70,18 @@ def command(server: str, *port: str) -> list[str]:
     return [peer(server), str(APPS / "bare.py"), server, *port]
 
 
-def holdfast(framework: str, *words: str) -> list[str]:
-    """Return a command line of holdfast in the environment of a framework."""
-    return [peer(framework), "-m", "holdfast", *words]
+def limpet(framework: str, *words: str) -> list[str]:
+    """Return a command line of limpet in the environment of a framework."""
+    return [peer(framework), "-m", "limpet", *words]
 
 
 def environment() -> dict[str, str]:
-    """Return the variables by which an environment of a framework finds Holdfast."""
+    """Return the variables by which an environment of a framework finds Limpet."""
     return {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "PYTHONWARNINGS": "ignore"}
 
 
 def app(framework: str, name: str = "mcp") -> str:
-    """Return the target of `holdfast serve` for an object of a framework."""
+    """Return the target of `limpet serve` for an object of a framework."""
     return f"{APPS / f'{framework}_app.py'}:{name}"
 
 
@@ -120,7 +120,7 @@ class Fronts:
             if row.back == "hosted":
                 room = directory / row.server
                 room.mkdir()
-                words = holdfast(row.server, "serve")
+                words = limpet(row.server, "serve")
                 self.ports[row] = stack.enter_context(
                     serving(room, environment(), app(row.server), command=words)
                 )

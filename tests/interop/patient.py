@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast import Context, Server, Settings, Times
+from limpet import Context, Server, Settings, Times
 
 server = Server("patient", settings=Settings(times=Times(continue_after=0.5)))
 runs = 0

@@ -22,7 +22,7 @@ from tests.support import BOUND, wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 CLIENTS: Final = Path(__file__).parent / "clients"
-SERVE: Final = [sys.executable, "-m", "holdfast", "serve", "--log-level", "warning"]
+SERVE: Final = [sys.executable, "-m", "limpet", "serve", "--log-level", "warning"]
 SERVER: Final = f"{Path(__file__).parent / 'server.py'}:server"
 LOG: Final = "server.log"
 PATIENCE: Final = BOUND
@@ -180,7 +180,7 @@ def serving(
     command: list[str] = SERVE,
     port: int = 0,
 ) -> Iterator[int]:
-    """Run `holdfast serve` on a port, by default a free one; stop it as an operator would, and expect it to obey."""
+    """Run `limpet serve` on a port, by default a free one; stop it as an operator would, and expect it to obey."""
     log = directory / LOG
     with log.open("wb") as errors:
         process = subprocess.Popen(

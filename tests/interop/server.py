@@ -13,13 +13,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypedDict, cast
 
-from holdfast import Context, Image, McpError, Server, SessionView, Settings, Times, ToolError
-from holdfast.config import Eras
-from holdfast.errors import AskTimeout
+from limpet import Context, Image, McpError, Server, SessionView, Settings, Times, ToolError
+from limpet.config import Eras
+from limpet.errors import AskTimeout
 
-COUNTS: Final = "HOLDFAST_INTEROP_COUNTS"
+COUNTS: Final = "LIMPET_INTEROP_COUNTS"
 """The environment variable that names the directory for the counts: a client may start more than one process."""
-ERAS: Final = "HOLDFAST_INTEROP_ERAS"
+ERAS: Final = "LIMPET_INTEROP_ERAS"
 """The environment variable that says which protocols are served."""
 PIXEL: Final = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 NOTE: Final = "note://shared"

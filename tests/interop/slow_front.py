@@ -1,7 +1,7 @@
 """Servers whose calls are all handed over, with output schemas of several kinds: functions, a program and a URL.
 
 python slow_front.py native|child     on stdio
-holdfast serve slow_front.py:NAME     over HTTP: native, child, url or hosted
+limpet serve slow_front.py:NAME       over HTTP: native, child, url or hosted
 
 Both backs wait for a file before they return. It is written when a call was handed over, so no call ends before that.
 """
@@ -16,8 +16,8 @@ from typing import Any
 from pydantic import BaseModel
 from typing_extensions import override
 
-from holdfast import Context, Hosted, Process, Remote, Server, Settings, Times
-from holdfast.ops.log import LogObserver
+from limpet import Context, Hosted, Process, Remote, Server, Settings, Times
+from limpet.ops.log import LogObserver
 
 ROOT = Path(__file__).parents[2]
 FOLDER = os.environ["SLOW_FOLDER"]

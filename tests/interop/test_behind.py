@@ -1,4 +1,4 @@
-"""Problems P1 to P4, tried from outside on servers of other SDKs behind Holdfast: one table, server × back.
+"""Problems P1 to P4, tried from outside on servers of other SDKs behind Limpet: one table, server × back.
 
 P1: parallel calls of one session lose answers. P2: two calls with one id get each other's answers. P3: questions of one
 call are asked one after another. P4: a cut connection costs the result or the session.
@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Client, McpError, Process, Remote
-from holdfast.errors import OUTCOME_UNKNOWN
+from limpet import Client, McpError, Process, Remote
+from limpet.errors import OUTCOME_UNKNOWN
 from tests.http.client import Client as RawClient
 from tests.http.client import Keeper, answer_asks, call, http_test, text
 from tests.http.serving import wait_until_connected

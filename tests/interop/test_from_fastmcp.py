@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Client, Context, Server
-from holdfast.options import PromptOptions, ResourceOptions, ToolOptions
-from holdfast.types import ElicitFormParams
+from limpet import Client, Context, Server
+from limpet.options import PromptOptions, ResourceOptions, ToolOptions
+from limpet.types import ElicitFormParams
 from tests.client.servers import PATIENT
 from tests.support import async_test
 

@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from holdfast import Client, McpError
+from limpet import Client, McpError
 from tests.http.client import Client as RawClient
-from tests.http.serving import holdfast_serve
+from tests.http.serving import limpet_serve
 from tests.interop.oauth.processes import authority, client
 from tests.interop.peers import serving
 from tests.support import BOUND, async_test
@@ -71,12 +71,12 @@ async def until_listed(client: Client, wanted: set[str]) -> None:
 def test_ten_servers_at_one_address_serve_clients_of_both_eras_while_four_of_them_are_ill(
     tmp_path: Path,
 ) -> None:
-    file = tmp_path / "holdfast.toml"
+    file = tmp_path / "limpet.toml"
     program = tmp_path / "app.py"
     program.write_text(NAMED.read_text().replace('"native"', '"behind"'))
-    with holdfast_serve(str(program)) as upstream:
+    with limpet_serve(str(program)) as upstream:
         file.write_text(text_of_file(tmp_path, upstream.port))
-        with holdfast_serve(str(file)) as process:
+        with limpet_serve(str(file)) as process:
             url = f"http://127.0.0.1:{process.port}/all/mcp"
             killed(url)
             tools = ",".join(f"{name}_who" for name in HEALTHY)
@@ -107,7 +107,7 @@ def test_ten_servers_at_one_address_serve_clients_of_both_eras_while_four_of_the
 
 
 def test_users_sign_in_to_a_gateway_that_a_file_describes(tmp_path: Path) -> None:
-    port, file = free_port(), tmp_path / "holdfast.toml"
+    port, file = free_port(), tmp_path / "limpet.toml"
     url = f"http://127.0.0.1:{port}/all/mcp"
     small = json.dumps([sys.executable, "-I", "-S", str(SMALL), "small"])
 

@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
-from holdfast import Client
+from limpet import Client
 from tests.client.servers import PATIENT
-from tests.interop.behind import APPS, FRAMEWORKS, app, environment, holdfast, peer, url
+from tests.interop.behind import APPS, FRAMEWORKS, app, environment, limpet, peer, url
 from tests.interop.peers import serving
 from tests.support import BOUND, async_test
 
@@ -22,7 +22,7 @@ every_era = pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("framework", ["mcp1", "mcp2"])
 @async_test
 async def test_a_low_level_server_is_hosted_too(framework: str) -> None:
-    words = holdfast(framework, "serve", app(framework, "low"), "--stdio")
+    words = limpet(framework, "serve", app(framework, "low"), "--stdio")
     async with Client(words, env=environment(), timeout=BOUND, times=PATIENT) as client:
         assert (await client.call_tool("add", {"a": 1, "b": 2})).text == "3"
 
@@ -30,7 +30,7 @@ async def test_a_low_level_server_is_hosted_too(framework: str) -> None:
 @every_era
 @async_test
 async def test_we_speak_2026_07_28_with_the_object_if_that_is_wanted(era: str) -> None:
-    words = holdfast("mcp2", "serve", f"{APPS / 'modern.py'}:server", "--stdio")
+    words = limpet("mcp2", "serve", f"{APPS / 'modern.py'}:server", "--stdio")
     async with Client(words, env=environment(), protocol_version=era, timeout=BOUND, times=PATIENT) as client:
         assert (await client.call_tool("revision")).data == "2026-07-28"
 
@@ -58,14 +58,14 @@ def test_handlers_see_the_user_and_the_http_request_of_their_own_call(framework:
 
     variables = {**environment(), "HOSTED_FRAMEWORK": framework}
     served = f"{APPS / 'verified.py'}:server"
-    with serving(tmp_path, variables, served, command=holdfast(framework, "serve")) as port:
+    with serving(tmp_path, variables, served, command=limpet(framework, "serve")) as port:
         target = url(port)
         run()
 
 
 TRY_EACH: Final = """
 import sys
-from holdfast.cli.main import main
+from limpet.cli.main import main
 
 for target in sys.argv[1:]:
     sys.argv[1:] = ["serve", target, "--http", "127.0.0.1:0"]

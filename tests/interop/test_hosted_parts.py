@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Client, HoldfastError
-from tests.interop.behind import APPS, app, environment, holdfast
+from limpet import Client, LimpetError
+from tests.interop.behind import APPS, app, environment, limpet
 from tests.interop.peers import LOG, serving
 from tests.support import BOUND, async_test
 
@@ -57,9 +57,9 @@ class Gateway:
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     directory = tmp_path_factory.mktemp("parts")
-    file = directory / "holdfast.toml"
+    file = directory / "limpet.toml"
     file.write_text(FILE)
-    with serving(directory, environment(), str(file), command=holdfast("fastmcp", "serve")) as port:
+    with serving(directory, environment(), str(file), command=limpet("fastmcp", "serve")) as port:
         yield Gateway(port, directory / LOG)
 
 
@@ -92,7 +92,7 @@ async def test_hosted_objects_are_parts_of_a_server(
         assert not {f"fast_{other}", "add", *(["fast_die"] if add == "plus" else [])} & names
         for tool in (f"fast_{add}", "two_add"):
             assert (await client.call_tool(tool, {"a": 1, "b": 2})).text == "3"
-        with pytest.raises(HoldfastError, match=other):
+        with pytest.raises(LimpetError, match=other):
             await client.call_tool(f"fast_{other}", {"a": 1, "b": 2})
         asked = [client.call_tool(f"{part}_greet", {"color": part}) for part in ("fast", "two")]
         assert [result.text for result in await asyncio.gather(*asked)] == [

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-import holdfast
+import limpet
 from tests.interop.checks import Conversation, ModernConversation, heard, told
 from tests.interop.peers import MODERN_PEERS, PEERS, SERVE, Run, over_http, serving
 from tests.interop.public_site import NAME, Site
@@ -92,7 +92,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @async_test
 async def test_our_client_asks_and_reads_streams_that_are_not_buffered(site: Site, era: str) -> None:
     progress: list[float] = []
-    async with holdfast.Client(site.url, protocol_version=era, elicitation=_answer) as client:
+    async with limpet.Client(site.url, protocol_version=era, elicitation=_answer) as client:
         walking = asyncio.ensure_future(
             client.call_tool("walk", progress=lambda done, *_: progress.append(done))
         )
@@ -115,7 +115,7 @@ def test_check_finds_no_fault_on_the_way(site: Site) -> None:
     chosen = [f"--only={probe}" for probe in ("parallel", "resume", "cuts", "buffering")]
     words = ["check", site.url, "--json", "--tool", "ticks", "--arguments", '{"n": 20}', *chosen]
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *words],
+        [sys.executable, "-m", "limpet", *words],
         env={**site.environment, "PATH": ""},
         capture_output=True,
         text=True,
@@ -127,7 +127,7 @@ def test_check_finds_no_fault_on_the_way(site: Site) -> None:
 
 
 VERIFIER: Final = """
-from holdfast import Principal
+from limpet import Principal
 
 async def verify(token):
     return Principal(subject="ada") if token == "right" else None
@@ -152,7 +152,7 @@ def test_a_client_that_must_sign_in_finds_the_metadata_under_the_public_name(tmp
 
         @async_test
         async def conversation() -> None:
-            async with holdfast.Client(site.url, auth="right") as client:
+            async with limpet.Client(site.url, auth="right") as client:
                 assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
         conversation()

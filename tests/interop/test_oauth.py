@@ -84,7 +84,7 @@ class TestClient:
         assert {event["resource"] for event in first[1:]} == {run.resource}
         assert "mail.send" not in first[1]["scope"].split()
         # Only ours registers without scopes: see the page about an authorization server that keeps a client to them.
-        assert ("scope" in first[0]) is not name.startswith("holdfast")
+        assert ("scope" in first[0]) is not name.startswith("limpet")
 
     def test_its_token_of_the_former_key_is_valid_after_a_rotation(self, name: str, run: Run) -> None:
         assert run.answers["signed in"][name]["key"] == run.keys[0]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing import check
+from limpet.testing import check
 from tests.http.serving import wait_until_connected
-from tests.interop.behind import environment, holdfast, peer
+from tests.interop.behind import environment, limpet, peer
 from tests.interop.peers import ROOT, Peer, converse, serving
 from tests.support import async_test
 from tools.ports import free_port
@@ -42,10 +42,10 @@ SHOP = ROOT / "tests" / "interop" / "hosted" / "shop.py"
 
 
 def printed_checks() -> list[tuple[dict[str, str], int]]:
-    """Return the runs of `holdfast check` in the README: the verdicts by title, and the number of failures."""
+    """Return the runs of `limpet check` in the README: the verdicts by title, and the number of failures."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
-    [block] = [text for text in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "holdfast check" in text]
-    runs = block.split("$ holdfast check")[1:]
+    [block] = [text for text in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "limpet check" in text]
+    runs = block.split("$ limpet check")[1:]
     return [
         (
             {title: VERDICTS[word] for word, title in re.findall(r"^│ (\S+) +│ (.*?) +│", run, re.MULTILINE)},
@@ -71,7 +71,7 @@ async def checked(port: int, expected: tuple[dict[str, str], int]) -> None:
 def test_the_checks_in_the_readme_are_those_of_a_real_run(tmp_path: Path) -> None:
     before, after = printed_checks()
     assert list(before[0]) == list(after[0])
-    bare, words = free_port(), holdfast("mcp2", "serve")
+    bare, words = free_port(), limpet("mcp2", "serve")
 
     @async_test
     async def both(hosted: int) -> None:

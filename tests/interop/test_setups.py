@@ -17,8 +17,8 @@ from typing import Any, Final
 import pytest
 from msgspec import Struct
 
-from holdfast import Client, Principal, Server
-from holdfast.auth.verifiers import StaticTokens
+from limpet import Client, Principal, Server
+from limpet.auth.verifiers import StaticTokens
 from tests.asgi import Peer
 from tests.client.servers import PATIENT
 from tests.http.serving import wait_until_connected
@@ -30,7 +30,7 @@ from tools.ports import free_port
 PAGE: Final = (ROOT / "docs" / "authorization-setups.md").read_text(encoding="utf-8")
 FILE: Final = re.compile(r"^```python[^\n]*\n(# (?P<name>\w+\.py)\n.*?)^```$", re.MULTILINE | re.DOTALL)
 # Those that are continued in the next line are examples of options.
-COMMAND: Final = re.compile(r"^holdfast serve .*[^\\\n]$", re.MULTILINE)
+COMMAND: Final = re.compile(r"^limpet serve .*[^\\\n]$", re.MULTILINE)
 FIRST, SECOND, GATEWAY = COMMAND.findall(PAGE)
 REGISTERED: Final = re.search(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 BOTH: Final = ["ada has 3 unread letters", "sent to bob"]
@@ -52,8 +52,8 @@ class Setup(Struct):
     def words(self, command: str) -> list[str]:
         """Return a command of the page."""
         program, *rest = shlex.split(self.here(command))
-        assert program == "holdfast"
-        return [sys.executable, "-m", "holdfast", *rest]
+        assert program == "limpet"
+        return [sys.executable, "-m", "limpet", *rest]
 
     def printed(self, file: str) -> list[str]:
         """Run a program of the page; return its lines."""

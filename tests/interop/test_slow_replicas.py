@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 
-from holdfast.auth.forward_key import new_key
-from holdfast.errors import OUTCOME_UNKNOWN
-from holdfast.ports import SystemRandom
+from limpet.auth.forward_key import new_key
+from limpet.errors import OUTCOME_UNKNOWN
+from limpet.ports import SystemRandom
 from tests.client.servers import listening
 from tests.http.client import Client, http_test, sessionless
 from tests.interop.test_slow import FRONT, PEER
@@ -37,9 +37,9 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Fleet]
     with contextlib.ExitStack() as stack:
         env = {"SLOW_FOLDER": str(tmp_path)}
         if store == "redis":
-            env["HOLDFAST_STORE"] = stack.enter_context(redis_server()).url
+            env["LIMPET_STORE"] = stack.enter_context(redis_server()).url
         else:
-            env["HOLDFAST_STORE"] = f"sqlite:///{tmp_path / 'store.db'}"
+            env["LIMPET_STORE"] = f"sqlite:///{tmp_path / 'store.db'}"
         if back == "hosted":
             env["SLOW_KEY"] = new_key(SystemRandom())
         if back == "url":

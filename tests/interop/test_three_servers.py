@@ -1,6 +1,6 @@
-"""Three FastMCP servers of examples/from_fastmcp: by FastMCP, unchanged behind `holdfast serve`, and ported.
+"""Three FastMCP servers of examples/from_fastmcp: by FastMCP, unchanged behind `limpet serve`, and ported.
 
-One script talks to each. Behind Holdfast a client sees what it sees at FastMCP, to the last member. A port may differ only in
+One script talks to each. Behind Limpet a client sees what it sees at FastMCP, to the last member. A port may differ only in
 the points that docs/from-fastmcp.md lists, and replaces only names that are rows of its tables.
 """
 
@@ -18,10 +18,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pytest
 
-from holdfast import Client
-from holdfast.types import CreateMessageParams, ElicitFormParams
+from limpet import Client
+from limpet.types import CreateMessageParams, ElicitFormParams
 from tests.http.serving import wait_until_connected
-from tests.interop.behind import environment, holdfast, peer
+from tests.interop.behind import environment, limpet, peer
 from tests.interop.peers import ROOT, serving
 from tests.interop.test_from_fastmcp import PAGE
 from tests.support import BOUND, async_test
@@ -129,7 +129,7 @@ async def interviewed(name: str, target: Any, version: str) -> Seen:
 
 
 class Servers(NamedTuple):
-    """The URL of each server, by FastMCP itself and behind `holdfast serve`."""
+    """The URL of each server, by FastMCP itself and behind `limpet serve`."""
 
     bare: Callable[[str], str]
     served: Callable[[str], str]
@@ -137,10 +137,10 @@ class Servers(NamedTuple):
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """Start all servers by FastMCP in one process, and by Holdfast in another."""
+    """Start all servers by FastMCP in one process, and by Limpet in another."""
     directory = tmp_path_factory.mktemp("three")
     tables = [f'[servers.{name}]\nobject = "{EXAMPLES / f"{name}_fastmcp.py"}:mcp"\n' for name in SCRIPTS]
-    (directory / "holdfast.toml").write_text("\n".join(tables))
+    (directory / "limpet.toml").write_text("\n".join(tables))
     port = free_port()
     variables = {**os.environ, **environment(), "LIBRARY": str(directory / "bare.db")}
     words = [peer("fastmcp"), str(ROOT / "tests" / "interop" / "hosted" / "three.py"), str(port)]
@@ -152,8 +152,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
             serving(
                 directory,
                 {**environment(), "LIBRARY": str(directory / "served.db")},
-                str(directory / "holdfast.toml"),
-                command=holdfast("fastmcp", "serve", "--log-level", "warning"),
+                str(directory / "limpet.toml"),
+                command=limpet("fastmcp", "serve", "--log-level", "warning"),
             )
         )
         wait_until_connected(port, bare)
@@ -165,7 +165,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 @async_test
-async def test_behind_holdfast_a_client_sees_the_same_as_at_fastmcp(name: str, servers: Servers) -> None:
+async def test_behind_limpet_a_client_sees_the_same_as_at_fastmcp(name: str, servers: Servers) -> None:
     bare = await interviewed(name, servers.bare(name), "sessions")
     assert PROOF[name] in str(bare.results)
     assert await interviewed(name, servers.served(name), "sessions") == bare
@@ -181,7 +181,7 @@ async def test_behind_holdfast_a_client_sees_the_same_as_at_fastmcp(name: str, s
 async def test_the_port_answers_as_fastmcp_does(
     name: str, version: str, servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    ported = import_module(f"examples.from_fastmcp.{name}_holdfast")
+    ported = import_module(f"examples.from_fastmcp.{name}_limpet")
     monkeypatch.setenv("LIBRARY", str(tmp_path / "port.db"))
     bare = plain(await interviewed(name, servers.bare(name), "sessions"))
     port = plain(await interviewed(name, ported.server, version))
@@ -201,7 +201,7 @@ def without_server_info(results: list[Any]) -> list[Any]:
 
 
 def plain(seen: Seen) -> Seen:
-    """Remove the differences between FastMCP and Holdfast that the page lists."""
+    """Remove the differences between FastMCP and Limpet that the page lists."""
     lists = {
         kind: sorted((_described(item) for item in items), key=lambda item: str(item["name"]))
         for kind, items in seen.lists.items()
@@ -261,6 +261,6 @@ def test_a_port_replaces_only_names_of_the_tables(name: str) -> None:
     rows = re.findall(r"^\| (.*`.*) \| (.*) \|$", PAGE, re.MULTILINE)
     there = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]*)`", " ".join(left for left, _ in rows)))))
     here = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]*)`", " ".join(right for _, right in rows)))))
-    before, after = names_of(EXAMPLES / f"{name}_fastmcp.py"), names_of(EXAMPLES / f"{name}_holdfast.py")
+    before, after = names_of(EXAMPLES / f"{name}_fastmcp.py"), names_of(EXAMPLES / f"{name}_limpet.py")
     assert before - after - there == set(), "a name without a row"
     assert after - before - here - there == set(), "a name that no row gives"

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast import Context, Limits, Server, Settings, Times
+from limpet import Context, Limits, Server, Settings, Times
 
 server = Server(
     "faults",

@@ -132,7 +132,7 @@ async def test_a_hung_call(era: str, replicas: list[Operators]) -> None:
     async with recognised(operators, era, "call.slow", "hang", "handler") as (line, shown):
         assert line["client"] == "raw"
         assert shown["age"] >= 1
-        assert await operators.metric("holdfast_exchange_oldest_seconds", waits_for="handler") >= 1
+        assert await operators.metric("limpet_exchange_oldest_seconds", waits_for="handler") >= 1
 
 
 @ERAS
@@ -140,8 +140,8 @@ async def test_a_hung_call(era: str, replicas: list[Operators]) -> None:
 async def test_an_unanswered_ask(era: str, replicas: list[Operators]) -> None:
     operators = replicas[0]
     async with recognised(operators, era, "ask.unanswered", "interview", "ask"):
-        assert await operators.metric("holdfast_asks") >= 1
-        assert await operators.metric("holdfast_exchanges_waiting", waits_for="ask") >= 1
+        assert await operators.metric("limpet_asks") >= 1
+        assert await operators.metric("limpet_exchanges_waiting", waits_for="ask") >= 1
 
 
 @ERAS
@@ -165,7 +165,7 @@ async def test_a_stalled_reader(era: str, replicas: list[Operators]) -> None:
     assert (line["tool"], line["waits_for"]) == ("flood", "reader")
     (shown,) = await operators.calls("flood")
     assert (shown["waits_for"], shown["id"]) == ("reader", line["call"])
-    assert await operators.metric("holdfast_exchanges_waiting", waits_for="reader") == 1
+    assert await operators.metric("limpet_exchanges_waiting", waits_for="reader") == 1
     await end(operators, client, response, "flood")
 
 
@@ -189,8 +189,8 @@ async def test_a_full_queue(replicas: list[Operators]) -> None:
         return shown == ["queued", "running", "running"]
 
     await until(is_shown)
-    assert await operators.metric("holdfast_exchanges", state="queued") == 1
-    assert await operators.metric("holdfast_refusals_total", reason="busy") >= 1
+    assert await operators.metric("limpet_exchanges", state="queued") == 1
+    assert await operators.metric("limpet_refusals_total", reason="busy") >= 1
     for task in waiting:
         task.cancel()
     await asyncio.wait(waiting)
@@ -214,8 +214,8 @@ async def test_a_dead_replica(replicas: list[Operators]) -> None:
     assert (await living.line("replica.gone"))["name"] == name
     shown = {one["name"]: one["state"] for one in (await living.state())["replicas"]}
     assert shown[name] != "live"
-    assert await living.metric("holdfast_replicas") == 1
-    assert await living.metric("holdfast_exchanges_reaped_total") == 1
+    assert await living.metric("limpet_replicas") == 1
+    assert await living.metric("limpet_exchanges_reaped_total") == 1
     # The client finds the end of its call at the other replica, with the id that the log has.
     client.port = living.process.port
     assert response.last_id, "the call had no event: nothing can be resumed"
@@ -240,8 +240,8 @@ async def test_a_lost_store(replicas: list[Operators], redis: RedisServer) -> No
     await until(lambda: bool(operators.lines("store.unreachable")))
     joined = await operators.line("audit.refused", reason="store")
     assert error["data"]["correlation"] == joined["correlation"]
-    assert await operators.metric("holdfast_store_unreachable") == 1
-    assert await operators.metric("holdfast_store_errors_total", error="unavailable") >= 1
+    assert await operators.metric("limpet_store_unreachable") == 1
+    assert await operators.metric("limpet_store_errors_total", error="unavailable") >= 1
     state = await operators.state()
     assert state["counts"]["store failures"] >= 1
     assert [happened for happened in state["events"] if happened["event"] == "store.unreachable"]

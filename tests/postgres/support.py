@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
-from holdfast.stores.base import Claim, Claimed, WakeUp
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from limpet.stores.base import Claim, Claimed, WakeUp
+from limpet.stores.postgres.store import PostgresStore
+from limpet.testing.store.bench import KEY, PRINCIPAL, record
 
 TABLES = "session, field, event, lingering, subscription, work, area, cell, op, kept, task, lease, inbox, news, secret, closing, notice"
 NAMESPACES = count()
@@ -98,7 +98,9 @@ class Proxy:
     async def __aenter__(self) -> str:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self._works = list[asyncio.Task[None]]()
-        return f"postgres://holdfast@127.0.0.1:{self._server.sockets[0].getsockname()[1]}/postgres?sslmode=disable"
+        return (
+            f"postgres://limpet@127.0.0.1:{self._server.sockets[0].getsockname()[1]}/postgres?sslmode=disable"
+        )
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()

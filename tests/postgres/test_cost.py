@@ -2,11 +2,11 @@
 
 import asyncio
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.base import Attached, Claim, Claimed, WakeUp
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing import VirtualClock
-from holdfast.testing.store.bench import KEY, PRINCIPAL, Bench, record, tag_of
+from limpet.core.lifecycle import SessionInput
+from limpet.stores.base import Attached, Claim, Claimed, WakeUp
+from limpet.stores.postgres.store import PostgresStore
+from limpet.testing import VirtualClock
+from limpet.testing.store.bench import KEY, PRINCIPAL, Bench, record, tag_of
 from tests.postgres.support import TABLES, opened, plain_call, stores
 from tests.postgres_server import PostgresServer, needs_postgres
 from tests.support import async_test, until

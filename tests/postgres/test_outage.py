@@ -6,13 +6,13 @@ from random import randbytes
 
 import pytest
 
-from holdfast.errors import StoreUnavailable
-from holdfast.ports import SystemClock
-from holdfast.stores.base import Claim, Claimed, Found, WakeUp
-from holdfast.stores.postgres import lanes, link
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.shared.shelf import NoRoom
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from limpet.errors import StoreUnavailable
+from limpet.ports import SystemClock
+from limpet.stores.base import Claim, Claimed, Found, WakeUp
+from limpet.stores.postgres import lanes, link
+from limpet.stores.postgres.store import PostgresStore
+from limpet.stores.shared.shelf import NoRoom
+from limpet.testing.store.bench import KEY, PRINCIPAL, record
 from tests.postgres.support import Noted, Proxy, Woken, opened, plain_call, stores
 from tests.postgres_server import (
     FAST,
@@ -38,7 +38,7 @@ async def _restarted(server: PostgresServer) -> None:
     async with stores(server.url) as [store]:
         await opened(store)
         await plain_call(store, "before")
-        cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast'"
+        cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'limpet'"
         server.tell(cut)
         await plain_call(store, "cut")
         server.tell(cut)
@@ -174,7 +174,7 @@ async def test_no_connection_left_is_said_and_fewer_connections_are_enough(
         *FAST, "max_connections=5", "superuser_reserved_connections=3", "max_wal_senders=0"
     ) as server:
         server.tell("CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app")
-        url = server.url.replace("holdfast@", "app@")
+        url = server.url.replace("limpet@", "app@")
         async with stores(url) as [store], stores(url) as [other]:
             await opened(store)
             keys = [f"k{number}" for number in range(20)]
@@ -190,7 +190,7 @@ async def test_a_failover_to_a_standby_is_followed_and_a_standby_alone_is_an_err
 ) -> None:
     monkeypatch.setattr(lanes, "PATIENCE", 0.2)
     with postgres_pair() as (primary, standby):
-        both = f"postgres://holdfast@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/postgres"
+        both = f"postgres://limpet@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/postgres"
         async with stores(both, namespace="f") as [store]:
             await opened(store)
             await plain_call(store, "a")
@@ -248,7 +248,7 @@ async def test_batches_of_two_processes_lock_sessions_in_one_order(server: Postg
         found = await asyncio.gather(*(store.find(key, PRINCIPAL) for store, keys in orders for key in keys))
         assert all(isinstance(one, Found) for one in found)
     # A connection reports what it has seen when it ends.
-    connected = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast'"
+    connected = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'limpet'"
     await until(lambda: server.tell(connected) == "0", every=0.1)
     assert server.tell(deadlocks) == before
 
@@ -328,7 +328,7 @@ async def test_a_statement_timeout_that_passes_costs_nothing(
     monkeypatch.setattr(lanes, "PATIENCE", 60.0)
     observer = Noted()
     server.tell("CREATE ROLE hasty LOGIN SUPERUSER; ALTER ROLE hasty SET statement_timeout = '100ms'")
-    async with stores(server.url.replace("holdfast@", "hasty@"), observer=observer) as [store]:
+    async with stores(server.url.replace("limpet@", "hasty@"), observer=observer) as [store]:
         await opened(store)
         await plain_call(store, "before")
         blocker = await store._link.connect()

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Server
-from holdfast.errors import ConfigError, StoreUnavailable
-from holdfast.stores.base import Claim, Claimed, WakeUp
-from holdfast.stores.postgres import bell, lanes, link, schema
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.postgres_address import parse, schema_of
-from holdfast.stores.urls import open_store
-from holdfast.testing.store.bench import KEY, PRINCIPAL
+from limpet import Server
+from limpet.errors import ConfigError, StoreUnavailable
+from limpet.stores.base import Claim, Claimed, WakeUp
+from limpet.stores.postgres import bell, lanes, link, schema
+from limpet.stores.postgres.store import PostgresStore
+from limpet.stores.postgres_address import parse, schema_of
+from limpet.stores.urls import open_store
+from limpet.testing.store.bench import KEY, PRINCIPAL
 from tests.command_line import run
 from tests.postgres.support import Noted, Woken, opened, plain_call, stores
 from tests.postgres_server import (
@@ -66,8 +66,8 @@ def test_parameters_of_the_driver_are_passed_on_and_ours_are_not() -> None:
 
 
 def test_each_namespace_has_a_schema_of_its_own() -> None:
-    assert schema_of("holdfast", "default") == "holdfast"
-    names = [schema_of("holdfast", name) for name in ("my-server", "my.server", "x" * 64, "x" * 63, "ä")]
+    assert schema_of("limpet", "default") == "limpet"
+    names = [schema_of("limpet", name) for name in ("my-server", "my.server", "x" * 64, "x" * 63, "ä")]
     assert len(set(names)) == 5
     assert all(len(name.encode()) <= 63 for name in names)
 
@@ -78,9 +78,9 @@ def test_each_namespace_has_a_schema_of_its_own() -> None:
 @async_test
 async def test_a_role_without_rights_gets_the_statements_and_needs_few_rights(server: PostgresServer) -> None:
     server.tell("CREATE ROLE few LOGIN; REVOKE CREATE ON DATABASE postgres FROM PUBLIC")
-    url = server.url.replace("holdfast@", "few@")
+    url = server.url.replace("limpet@", "few@")
     async with stores(url, namespace="few") as [store]:
-        with pytest.raises(StoreUnavailable, match="holdfast store sql"):
+        with pytest.raises(StoreUnavailable, match="limpet store sql"):
             await store.totals()
         server.tell(schema.script(store._schema, "few"))
         await opened(store)
@@ -96,7 +96,7 @@ async def test_an_old_server_and_a_later_format_are_refused(
         await opened(store)
         server.tell(f'UPDATE "{store._schema}".about SET format = 99')
         async with stores(server.url, namespace=store._namespace) as [older]:
-            with pytest.raises(StoreUnavailable, match="a later Holdfast"):
+            with pytest.raises(StoreUnavailable, match="a later Limpet"):
                 await older.totals()
         monkeypatch.setattr(link, "LEAST_VERSION", 99)
         async with stores(server.url) as [other]:
@@ -147,7 +147,7 @@ async def test_tls_checks_the_server_and_passwords_come_from_where_libpq_looks(
         server.tell("CREATE ROLE app LOGIN PASSWORD 'sEcret'; GRANT CREATE ON DATABASE postgres TO app")
         server.stop(signal.SIGINT)
         server.settings += ["ssl=on", f"ssl_cert_file={files[0]}", f"ssl_key_file={files[1]}"]
-        rules = "hostssl all app 127.0.0.1/32 scram-sha-256\nhost all holdfast 127.0.0.1/32 trust\n"
+        rules = "hostssl all app 127.0.0.1/32 scram-sha-256\nhost all limpet 127.0.0.1/32 trust\n"
         (server.data / "pg_hba.conf").write_text(rules)
         server.start()
         base = f"postgres://app@127.0.0.1:{server.port}/postgres?sslmode="
@@ -260,7 +260,7 @@ def test_the_statements_are_printed_without_a_connection_for_the_schema_of_the_u
 @async_test
 async def test_a_wrong_setup_is_one_clear_error_when_a_server_starts(server: PostgresServer) -> None:
     server.tell("CREATE ROLE nothing LOGIN")
-    url = server.url.replace("holdfast@", "nothing@")
-    with pytest.raises(StoreUnavailable, match="holdfast store sql"):
+    url = server.url.replace("limpet@", "nothing@")
+    with pytest.raises(StoreUnavailable, match="limpet store sql"):
         async with serving(Server("orders", store=url)):
             pass

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import StoreError
-from holdfast.stores.postgres import wire
-from holdfast.stores.postgres.connection import PostgresConnection
-from holdfast.stores.postgres.link import Link
-from holdfast.stores.shared.answers import Lost
+from limpet.errors import StoreError
+from limpet.stores.postgres import wire
+from limpet.stores.postgres.connection import PostgresConnection
+from limpet.stores.postgres.link import Link
+from limpet.stores.shared.answers import Lost
 from tests.postgres.support import Noted, opened, plain_call, stores
 from tests.postgres_server import PostgresServer, needs_postgres
 from tests.support import async_test

@@ -7,15 +7,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.stream import Position
-from holdfast.errors import HoldfastError
-from holdfast.stores.base import Attached, Claim, Claimed
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory.backend import MemoryDocument
-from holdfast.testing import VirtualClock
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
-from holdfast.testing.store.limits import tight
+from limpet.core.lifecycle import SessionInput
+from limpet.core.stream import Position
+from limpet.errors import LimpetError
+from limpet.stores.base import Attached, Claim, Claimed
+from limpet.stores.memory import MemoryStore
+from limpet.stores.memory.backend import MemoryDocument
+from limpet.testing import VirtualClock
+from limpet.testing.store.bench import KEY, PRINCIPAL, record
+from limpet.testing.store.limits import tight
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class Accounting(RuleBasedStateMachine):
                         key, stream, fence, None if size is None else b"x" * size, tag=tag, keep=keep
                     )
                 )
-            except HoldfastError:
+            except LimpetError:
                 return
 
     @rule(key=KEYS, stream=STREAMS, request_id=st.integers(1, 3), size=SIZES)
@@ -97,7 +97,7 @@ class Accounting(RuleBasedStateMachine):
             for count in range(1, times + 1):
                 events = [(self.tag(), b"x" * size) for _ in range(count)]
                 done(self.store.append(key, stream, fence, events))
-        except HoldfastError:
+        except LimpetError:
             return
 
     @rule(key=KEYS, size=SIZES)
@@ -136,7 +136,7 @@ class Accounting(RuleBasedStateMachine):
     def set_state(self, key: str, field: str, size: int | None) -> None:
         try:
             done(self.store.set_state(key, field, None if size is None else b"1" * size, op=str(self.tag())))
-        except HoldfastError:
+        except LimpetError:
             return
 
     def session(self, key: str) -> MemoryDocument:

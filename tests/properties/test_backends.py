@@ -15,12 +15,12 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.stream import Event, Position
-from holdfast.errors import HoldfastError
-from holdfast.stores.base import LINGER_SECONDS
-from holdfast.stores.redis.store import RedisStore
-from holdfast.stores.shared.commit import (
+from limpet.core.lifecycle import SessionInput
+from limpet.core.stream import Event, Position
+from limpet.errors import LimpetError
+from limpet.stores.base import LINGER_SECONDS
+from limpet.stores.redis.store import RedisStore
+from limpet.stores.shared.commit import (
     HOW,
     NUMBERS,
     PLACES,
@@ -30,13 +30,13 @@ from holdfast.stores.shared.commit import (
     pack,
     unpack,
 )
-from holdfast.stores.shared.sessions import SharedSessions
-from holdfast.stores.shared.shelf import Erasure
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing import VirtualClock
-from holdfast.testing.store.bench import PRINCIPAL, STRANGER, record
-from holdfast.testing.store.dicts import DictSession, DictStore
-from holdfast.testing.store.limits import tight
+from limpet.stores.shared.sessions import SharedSessions
+from limpet.stores.shared.shelf import Erasure
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing import VirtualClock
+from limpet.testing.store.bench import PRINCIPAL, STRANGER, record
+from limpet.testing.store.dicts import DictSession, DictStore
+from limpet.testing.store.limits import tight
 from tests.redis_server import needs_redis, redis_server
 from tests.sqlite.support import store_path
 
@@ -190,7 +190,7 @@ async def sent(store: Any, command: Command, prefix: str) -> Any:
                 return await store.set_task(first, who, value, version=version, ttl=ttl)
             case _:
                 return await getattr(store, name)(first, *rest)
-    except HoldfastError as error:
+    except LimpetError as error:
         return type(error), str(error)
 
 
@@ -293,7 +293,7 @@ def check_keys(url: str) -> None:
     """No key is left of sessions that have ended, but the streams that can be read for a moment."""
     client = redis.Redis.from_url(url)
     try:
-        keys = [key.decode() for key in client.scan_iter(match="hf:*")]
+        keys = [key.decode() for key in client.scan_iter(match="lp:*")]
         # Closings wait for their listeners, and handles for their time.
         of_sessions = [
             key for key in keys if "{*}" not in key and not key.endswith("}:x") and ".h" not in key

@@ -11,17 +11,17 @@ from typing import Any, Final, NamedTuple
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core.records import STANDALONE_FENCE, Claim
-from holdfast.core.rules import asks, calls, readers, streams, turns
-from holdfast.core.rules.document import At, Document
-from holdfast.errors import HoldfastError
-from holdfast.stores.shared.commit import NUMBERS, Done, Stale, unpack
-from holdfast.stores.shared.draft import SharedDocument, opened
-from holdfast.stores.shared.heads import NeedsIndex
-from holdfast.stores.shared.tables import NeedsAll
-from holdfast.testing.store.bench import PRINCIPAL, record
-from holdfast.testing.store.dicts import DictSession
-from holdfast.testing.store.limits import tight
+from limpet.core.records import STANDALONE_FENCE, Claim
+from limpet.core.rules import asks, calls, readers, streams, turns
+from limpet.core.rules.document import At, Document
+from limpet.errors import LimpetError
+from limpet.stores.shared.commit import NUMBERS, Done, Stale, unpack
+from limpet.stores.shared.draft import SharedDocument, opened
+from limpet.stores.shared.heads import NeedsIndex
+from limpet.stores.shared.tables import NeedsAll
+from limpet.testing.store.bench import PRINCIPAL, record
+from limpet.testing.store.dicts import DictSession
+from limpet.testing.store.limits import tight
 
 LIMITS: Final = tight(stream_events=3, stream_bytes=60, session_bytes=90, finished_streams=2, asks=2)
 MOST: Final = 2
@@ -133,7 +133,7 @@ class Writer:
             self.doc.begin_noting(is_noting=True)
             try:
                 return rule(self.doc, wanted)
-            except HoldfastError as error:
+            except LimpetError as error:
                 return type(error)
             except NeedsAll:
                 self.doc = SharedDocument(self.session.numbers, self.session.fields)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.exchange import (
+from limpet.core.exchange import (
     ENDS,
     TABLE,
     Action,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core import fate as module
-from holdfast.core.fate import ROWS, TABLE, Fate, FateAction, FateActions, FateInput, step
+from limpet.core import fate as module
+from limpet.core.fate import ROWS, TABLE, Fate, FateAction, FateActions, FateInput, step
 
 In = FateInput
 LIVE: Final = [fate for fate in Fate if fate < Fate.DUE]

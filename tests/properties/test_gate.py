@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.core.admission import Admission, Gate
+from limpet.core.admission import Admission, Gate
 
 
 class GateMachine(RuleBasedStateMachine):

@@ -5,7 +5,7 @@ from typing import Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.core.stream import Continuity, Log, Position
+from limpet.core.stream import Continuity, Log, Position
 
 SIZES: Final = st.integers(0, 50)
 

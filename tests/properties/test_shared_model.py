@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from typing_extensions import override
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.stream import NewEvents, Position
-from holdfast.errors import HoldfastError
-from holdfast.stores.base import Attached, Claim, Claimed, Closed, Duplicate, Store, WakeUp
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.shared.commit import Commit, Done, Reply
-from holdfast.testing import VirtualClock
-from holdfast.testing.store.bench import record
-from holdfast.testing.store.dicts import DictReplica, Shelves
-from holdfast.testing.store.limits import tight
+from limpet.core.lifecycle import SessionInput
+from limpet.core.stream import NewEvents, Position
+from limpet.errors import LimpetError
+from limpet.stores.base import Attached, Claim, Claimed, Closed, Duplicate, Store, WakeUp
+from limpet.stores.memory import MemoryStore
+from limpet.stores.shared.commit import Commit, Done, Reply
+from limpet.testing import VirtualClock
+from limpet.testing.store.bench import record
+from limpet.testing.store.dicts import DictReplica, Shelves
+from limpet.testing.store.limits import tight
 
 LIMITS: Final = tight(
     sessions=4,
@@ -120,7 +120,7 @@ class StoreMachine(RuleBasedStateMachine):
     def answer(self, command: Coroutine[Any, Any, Any]) -> Any:
         try:
             return self.loop.run_until_complete(command)
-        except HoldfastError as error:
+        except LimpetError as error:
             return type(error), str(error)
 
     def teardown(self) -> None:

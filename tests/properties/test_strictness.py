@@ -6,9 +6,9 @@ from typing import Any, Final
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.errors import WireError
-from holdfast.wire.jsonrpc import Message, Notification, Request, Response, decode
-from holdfast.wire.shape import LONG
+from limpet.errors import WireError
+from limpet.wire.jsonrpc import Message, Notification, Request, Response, decode
+from limpet.wire.shape import LONG
 
 TRICKY: Final = st.text(st.sampled_from('[]{}:,"\\ aé'), max_size=6)
 SPACE: Final = st.sampled_from(["", "", " ", "\n", "\t"])

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import WireError
-from holdfast.wire import sse
-from holdfast.wire.jsonrpc import (
+from limpet.errors import WireError
+from limpet.wire import sse
+from limpet.wire.jsonrpc import (
     Notification,
     Request,
     Response,
@@ -21,8 +21,8 @@ from holdfast.wire.jsonrpc import (
     notification_message,
     request_message,
 )
-from holdfast.wire.jsonrpc import result_message as answer
-from holdfast.wire.lines import LineBuffer
+from limpet.wire.jsonrpc import result_message as answer
+from limpet.wire.lines import LineBuffer
 
 TEXT: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 IDS: Final = st.integers(-(2**53), 2**53) | TEXT.filter(lambda text: len(text.encode()) <= 256)

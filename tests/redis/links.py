@@ -5,8 +5,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from holdfast.stores.redis.link import Argument, RedisLink, connect
-from holdfast.stores.shared.answers import Lost
+from limpet.stores.redis.link import Argument, RedisLink, connect
+from limpet.stores.shared.answers import Lost
 
 
 class Lossy:

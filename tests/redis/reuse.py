@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final, NamedTuple
 
-from holdfast.stores.redis.store import RedisStore
+from limpet.stores.redis.store import RedisStore
 from tests.asgi import Peer
 from tests.messages import request
 from tests.redis_server import redis_server

@@ -8,15 +8,15 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast.core.stream import Position
-from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import Claim, Claimed
-from holdfast.stores.redis import core
-from holdfast.stores.redis.link import connect
-from holdfast.stores.redis.store import RedisStore
-from holdfast.testing import VirtualClock
-from holdfast.testing.store.bench import IDLE, PRINCIPAL, record
-from holdfast.testing.store.fleet import LEASE
+from limpet.core.stream import Position
+from limpet.errors import StoreUnavailable
+from limpet.stores.base import Claim, Claimed
+from limpet.stores.redis import core
+from limpet.stores.redis.link import connect
+from limpet.stores.redis.store import RedisStore
+from limpet.testing import VirtualClock
+from limpet.testing.store.bench import IDLE, PRINCIPAL, record
+from limpet.testing.store.fleet import LEASE
 from tests.programs import program
 from tests.redis_server import RedisServer, needs_redis, redis_cluster, wait_until_whole
 from tests.support import async_test, stays
@@ -190,7 +190,7 @@ async def test_a_link_that_is_closed_while_it_connects_leaves_no_connection(node
         warnings.simplefilter("always", ResourceWarning)
         for steps in range(0, 400, 8):
             link = connect(url(nodes))
-            command = asyncio.create_task(link.run("prove", "hf:0:closing:{*}", ("", "r.0", "n", "0")))
+            command = asyncio.create_task(link.run("prove", "lp:0:closing:{*}", ("", "r.0", "n", "0")))
             for _ in range(steps):
                 await asyncio.sleep(0)
             await link.aclose()

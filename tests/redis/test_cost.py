@@ -6,13 +6,13 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
-from holdfast.stores.base import Claim, Claimed
-from holdfast.stores.redis import scripts as scripts_module
-from holdfast.stores.redis.link import Single
-from holdfast.stores.redis.scripts import scripts
-from holdfast.stores.redis.store import RedisStore
-from holdfast.testing import VirtualClock
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from limpet.stores.base import Claim, Claimed
+from limpet.stores.redis import scripts as scripts_module
+from limpet.stores.redis.link import Single
+from limpet.stores.redis.scripts import scripts
+from limpet.stores.redis.store import RedisStore
+from limpet.testing import VirtualClock
+from limpet.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis_server import RedisServer
 from tests.support import async_test
 

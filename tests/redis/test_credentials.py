@@ -4,8 +4,8 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast.errors import ConfigError
-from holdfast.stores.redis.store import RedisStore
+from limpet.errors import ConfigError
+from limpet.stores.redis.store import RedisStore
 from tests.redis_server import needs_redis, redis_cluster, redis_server
 from tests.support import async_test
 
@@ -27,7 +27,7 @@ class Rotated:
 async def test_each_connection_asks_for_the_credentials_of_now() -> None:
     rotated = Rotated()
     with redis_server() as server:
-        server.tell("ACL", "SETUSER", "app", "on", ">one", "~hf:*", "&hf:*", "+@all")
+        server.tell("ACL", "SETUSER", "app", "on", ">one", "~lp:*", "&lp:*", "+@all")
         store = RedisStore(server.url, credentials=rotated)
         async with aclosing(store):
             await store.renew(60)
@@ -49,7 +49,7 @@ async def test_a_cluster_asks_too() -> None:
     rotated = Rotated()
     with redis_cluster() as nodes:
         for node in nodes:
-            node.tell("ACL", "SETUSER", "app", "on", ">one", "~hf:*", "&hf:*", "+@all")
+            node.tell("ACL", "SETUSER", "app", "on", ">one", "~lp:*", "&lp:*", "+@all")
         url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
         store = RedisStore(url, credentials=rotated)
         async with aclosing(store):

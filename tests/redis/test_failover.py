@@ -6,11 +6,11 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
-from holdfast.core.stream import Continuity, Position, StreamPage
-from holdfast.errors import Fenced, StoreUnavailable
-from holdfast.stores.base import Answered, Attached, Claim, Claimed, Orphan, Refusal, WakeUp
-from holdfast.stores.redis.store import RedisStore
-from holdfast.testing.store.bench import KEY, PRINCIPAL, data_of, record
+from limpet.core.stream import Continuity, Position, StreamPage
+from limpet.errors import Fenced, StoreUnavailable
+from limpet.stores.base import Answered, Attached, Claim, Claimed, Orphan, Refusal, WakeUp
+from limpet.stores.redis.store import RedisStore
+from limpet.testing.store.bench import KEY, PRINCIPAL, data_of, record
 from tests.redis.links import Switched
 from tests.redis_server import RedisServer, redis_pair, replicate
 from tests.support import async_test

@@ -7,13 +7,13 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast.core.stream import Position
-from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import Attached, Claim, Claimed
-from holdfast.stores.redis import core
-from holdfast.stores.redis.store import RedisStore
-from holdfast.testing import NotingObserver, VirtualClock
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from limpet.core.stream import Position
+from limpet.errors import StoreUnavailable
+from limpet.stores.base import Attached, Claim, Claimed
+from limpet.stores.redis import core
+from limpet.stores.redis.store import RedisStore
+from limpet.testing import NotingObserver, VirtualClock
+from limpet.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis_server import redis_pair, redis_server
 from tests.support import BOUND, async_test
 
@@ -119,7 +119,7 @@ async def test_a_refused_claim_on_a_full_redis_changes_nothing() -> None:
     with redis_server() as server:
         store = RedisStore(server.url)
         await store.open(record(), evict=False)
-        key = f"hf:1:default:{{{KEY}}}"
+        key = f"lp:1:default:{{{KEY}}}"
         before = server.tell("DUMP", key)
         server.tell("CONFIG", "SET", "maxmemory", "1mb")
         try:

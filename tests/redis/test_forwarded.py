@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from holdfast.stores.redis.store import RedisStore
+from limpet.stores.redis.store import RedisStore
 from tests.redis_server import RedisServer
 from tests.sqlite.test_forwarded import KEY, carry_secrets
 from tests.support import async_test

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from holdfast.config import Limits
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.rules import streams
-from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import UNREPORTED_SECONDS, Attached, Claim, Claimed
-from holdfast.stores.redis.link import Argument, connect
-from holdfast.stores.redis.store import RedisStore
-from holdfast.testing import VirtualClock
-from holdfast.testing.store.bench import GRACE, IDLE, KEY, LIFETIME, PRINCIPAL, record
-from holdfast.testing.store.limits import tight
+from limpet.config import Limits
+from limpet.core.lifecycle import SessionInput
+from limpet.core.rules import streams
+from limpet.errors import StoreUnavailable
+from limpet.stores.base import UNREPORTED_SECONDS, Attached, Claim, Claimed
+from limpet.stores.redis.link import Argument, connect
+from limpet.stores.redis.store import RedisStore
+from limpet.testing import VirtualClock
+from limpet.testing.store.bench import GRACE, IDLE, KEY, LIFETIME, PRINCIPAL, record
+from limpet.testing.store.limits import tight
 from tests.redis_server import RedisServer
 from tests.support import async_test
 

@@ -3,8 +3,8 @@
 from contextlib import aclosing
 
 from bench.homes import measure
-from holdfast.stores.base import Store
-from holdfast.stores.redis.store import RedisStore
+from limpet.stores.base import Store
+from limpet.stores.redis.store import RedisStore
 from tests.redis.links import Lossy
 from tests.redis_server import RedisServer
 from tests.support import async_test

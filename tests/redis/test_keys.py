@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from holdfast.config import Limits
-from holdfast.core.lifecycle import SessionInput
-from holdfast.errors import ConfigError, StoreUnavailable
-from holdfast.stores.base import LINGER_SECONDS, Attached, Claim, Claimed, Refusal
-from holdfast.stores.redis.store import RedisStore
-from holdfast.testing import NotingObserver, VirtualClock
-from holdfast.testing.store.bench import IDLE, KEY, PRINCIPAL, record
+from limpet.config import Limits
+from limpet.core.lifecycle import SessionInput
+from limpet.errors import ConfigError, StoreUnavailable
+from limpet.stores.base import LINGER_SECONDS, Attached, Claim, Claimed, Refusal
+from limpet.stores.redis.store import RedisStore
+from limpet.testing import NotingObserver, VirtualClock
+from limpet.testing.store.bench import IDLE, KEY, PRINCIPAL, record
 from tests.redis_server import RedisServer
 from tests.support import BOUND, async_test, until
 
@@ -85,7 +85,7 @@ async def test_every_key_has_namespace_and_format_and_no_clients_words(server: R
         await use_everything(store)
         await shared_things(store)
         found = keys(server)
-        assert [key for key in found if not key.startswith("hf:1:mine:{")] == ["hf:0:mine:{*}:format"]
+        assert [key for key in found if not key.startswith("lp:1:mine:{")] == ["lp:0:mine:{*}:format"]
         assert not any("secret me" in key or "alice" in key or "tell" in key for key in found)
 
 
@@ -118,7 +118,7 @@ async def test_nothing_remains_after_all_sessions_ended(server: RedisServer) -> 
         left = [
             key for key in keys(server) if not 0 < int(server.tell("PTTL", key)) <= LINGER_SECONDS * 1_000
         ]
-        assert sorted(left) == ["hf:0:default:{*}:format", "hf:1:default:{*}:incarnations"]
+        assert sorted(left) == ["lp:0:default:{*}:format", "lp:1:default:{*}:incarnations"]
 
 
 @async_test
@@ -144,7 +144,7 @@ async def test_every_channel_has_namespace_and_format(server: RedisServer) -> No
                     message = await heard.get_message(timeout=BOUND)
                     assert message is not None
                     channels.add(message["channel"])
-            assert channels - {b"end"} == {b"hf:1:mine:bell", b"hf:1:mine:bell:one", b"hf:1:mine:bell:two"}
+            assert channels - {b"end"} == {b"lp:1:mine:bell", b"lp:1:mine:bell:one", b"lp:1:mine:bell:two"}
 
 
 @async_test
@@ -175,15 +175,15 @@ async def test_with_a_later_format_in_the_store_no_replica_starts_and_running_on
     async with aclosing(old), aclosing(late):
         await old.renew(10)
         await old.open(record(), evict=False)
-        server.tell("SET", "hf:0:mine:{*}:format", "6")
-        with pytest.raises(StoreUnavailable, match=r"later Holdfast.*format 6, this one knows 1.*upgrade"):
+        server.tell("SET", "lp:0:mine:{*}:format", "6")
+        with pytest.raises(StoreUnavailable, match=r"later Limpet.*format 6, this one knows 1.*upgrade"):
             await late.renew(10)
         clock.advance(9)
         assert await old.renew(10) == old.incarnation
         assert isinstance(await old.claim(KEY, PRINCIPAL, Claim(1, "a", b"")), Claimed)
-        assert server.tell("GET", "hf:0:mine:{*}:format") == "6", "it does not take the mark away"
+        assert server.tell("GET", "lp:0:mine:{*}:format") == "6", "it does not take the mark away"
         await old.release()
-        with pytest.raises(StoreUnavailable, match="later Holdfast"):
+        with pytest.raises(StoreUnavailable, match="later Limpet"):
             await old.renew(10)
         elsewhere = RedisStore(server.url, clock=clock, namespace="other")
         async with aclosing(elsewhere):
@@ -208,14 +208,14 @@ async def test_replicas_of_two_formats_warn_and_name_both_once(
             ]
 
         assert await warned()
-        server.tell("ZADD", "hf:4:other:{*}:rep", "99999999999999", "a.1")
-        server.tell("ZADD", "hf:4:mine:{*}:rep", "1", "dead.1")
+        server.tell("ZADD", "lp:4:other:{*}:rep", "99999999999999", "a.1")
+        server.tell("ZADD", "lp:4:mine:{*}:rep", "1", "dead.1")
         assert await warned(), "another namespace, and a lease that has ended"
-        server.tell("ZADD", "hf:4:mine:{*}:rep", "99999999999999", "old.1")
+        server.tell("ZADD", "lp:4:mine:{*}:rep", "99999999999999", "old.1")
         assert await warned(4)
-        server.tell("ZREM", "hf:4:mine:{*}:rep", "old.1")
+        server.tell("ZREM", "lp:4:mine:{*}:rep", "old.1")
         assert await warned(4)
-        server.tell("SET", "hf:0:mine:{*}:format", "6")
+        server.tell("SET", "lp:0:mine:{*}:format", "6")
         assert await warned(4, 6)
 
 
@@ -224,14 +224,14 @@ async def test_a_later_format_leaves_its_mark(server: RedisServer) -> None:
     store = RedisStore(server.url, namespace="mine")
     async with aclosing(store):
         await store.renew(10)
-        assert server.tell("GET", "hf:0:mine:{*}:format") == "1"
+        assert server.tell("GET", "lp:0:mine:{*}:format") == "1"
         later = RedisStore(server.url, namespace="mine")
-        later._prefix = "hf:6:mine:"
+        later._prefix = "lp:6:mine:"
         async with aclosing(later):
             await later.renew(10)
-            assert server.tell("GET", "hf:0:mine:{*}:format") == "6"
+            assert server.tell("GET", "lp:0:mine:{*}:format") == "6"
             assert await store.renew(10) == store.incarnation
-            assert server.tell("GET", "hf:0:mine:{*}:format") == "6"
+            assert server.tell("GET", "lp:0:mine:{*}:format") == "6"
 
 
 @async_test
@@ -242,7 +242,7 @@ async def test_fields_that_this_release_does_not_know_are_kept_when_it_writes(se
         await store.open(record(), evict=False)
         claimed = await store.claim(KEY, PRINCIPAL, Claim(1, "a", b"d"))
         assert isinstance(claimed, Claimed)
-        main = f"hf:1:mine:{{{KEY}}}"
+        main = f"lp:1:mine:{{{KEY}}}"
         await store.open_stream(KEY, "a", claimed.fence, 1)
         await store.ask(KEY, "a.1", "a")
         server.tell("HSET", main, "later", "kept")
@@ -320,7 +320,7 @@ async def test_a_session_whose_keys_are_gone_leaves_no_hint(server: RedisServer)
     store = RedisStore(server.url, clock=clock)
     async with aclosing(store):
         await store.open(record(), evict=False)
-        server.tell("DEL", f"hf:1:default:{{{KEY}}}")
+        server.tell("DEL", f"lp:1:default:{{{KEY}}}")
         assert await store.sessions() == [KEY]
         clock.advance(IDLE)
         assert await store.sweep() == []
@@ -355,7 +355,7 @@ async def test_by_the_clock_of_redis_a_hint_that_came_too_early_is_put_back_exac
         await store.attach(KEY, PRINCIPAL, None, None)
         await asyncio.sleep(1.05)  # real time is the subject: the idle time passes by the clock of Redis
         assert await store.sweep() == []
-        score = float(server.tell("ZSCORE", "hf:1:default:{*}:due", KEY))
+        score = float(server.tell("ZSCORE", "lp:1:default:{*}:due", KEY))
         assert score == int(score), "no sweep looks at it any more"
         assert 90_000 < score - float(server.tell("TIME").split()[0]) * 1000 < 101_000
 

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange
-from holdfast.errors import ParkedElsewhere, ParkedGone
-from holdfast.protocol.sessionless import RequestMeta
-from holdfast.stores.redis.store import RedisStore
-from holdfast.testing import ScriptedBack
-from holdfast.wire.jsonrpc import Request
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange
+from limpet.errors import ParkedElsewhere, ParkedGone
+from limpet.protocol.sessionless import RequestMeta
+from limpet.stores.redis.store import RedisStore
+from limpet.testing import ScriptedBack
+from limpet.wire.jsonrpc import Request
 from tests.redis_server import RedisServer
 from tests.support import BOUND, async_test
 

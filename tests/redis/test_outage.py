@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from holdfast.config import Settings, Times
-from holdfast.core.stream import Position
-from holdfast.engine.exchange import Exchange
-from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import OnWake
-from holdfast.stores.redis.store import RedisStore
-from holdfast.testing import ScriptedBack
+from limpet.config import Settings, Times
+from limpet.core.stream import Position
+from limpet.engine.exchange import Exchange
+from limpet.errors import StoreUnavailable
+from limpet.stores.base import OnWake
+from limpet.stores.redis.store import RedisStore
+from limpet.testing import ScriptedBack
 from tests.redis_server import needs_redis, redis_server
 from tests.support import async_test
 from tests.unit.engine.harness import CALL, EngineHarness

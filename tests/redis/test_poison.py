@@ -1,18 +1,18 @@
-"""Records that Holdfast did not write, and a Redis user with only the documented rights."""
+"""Records that Limpet did not write, and a Redis user with only the documented rights."""
 
 import re
 from contextlib import aclosing
 from pathlib import Path
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.base import Attached, Claim, Claimed, Refusal
-from holdfast.stores.redis.store import RedisStore
-from holdfast.testing import NotingObserver, VirtualClock
-from holdfast.testing.store.bench import IDLE, KEY, OTHER, PRINCIPAL, record
+from limpet.core.lifecycle import SessionInput
+from limpet.stores.base import Attached, Claim, Claimed, Refusal
+from limpet.stores.redis.store import RedisStore
+from limpet.testing import NotingObserver, VirtualClock
+from limpet.testing.store.bench import IDLE, KEY, OTHER, PRINCIPAL, record
 from tests.redis_server import RedisServer
 from tests.support import async_test
 
-MAIN = f"hf:1:default:{{{KEY}}}"
+MAIN = f"lp:1:default:{{{KEY}}}"
 
 
 @async_test
@@ -55,8 +55,8 @@ async def test_the_rights_in_the_documents_are_enough(server: RedisServer) -> No
     found = re.search(r"An ACL user needs ((?:`[^`]*`,?\s*)+)", text)
     assert found is not None
     rights = re.sub(r"[`,\n]", " ", found[1]).split()
-    assert server.tell("ACL", "SETUSER", "holdfast", "on", ">word", *rights) == "OK"
-    store = RedisStore(server.url.replace("redis://", "redis://holdfast:word@"))
+    assert server.tell("ACL", "SETUSER", "limpet", "on", ">word", *rights) == "OK"
+    store = RedisStore(server.url.replace("redis://", "redis://limpet:word@"))
     async with aclosing(store):
         store.bind(lambda what, key, name: None)  # noqa: ARG005
         await store.heard()

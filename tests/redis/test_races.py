@@ -9,15 +9,15 @@ from typing import Any
 
 from typing_extensions import override
 
-from holdfast.config import Limits
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.stream import Position
-from holdfast.stores.base import Answered, Attached, Claim, Claimed, Refusal
-from holdfast.stores.redis.link import Argument
-from holdfast.stores.redis.store import RedisStore
-from holdfast.stores.shared.answers import Lost
-from holdfast.testing import VirtualClock
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from limpet.config import Limits
+from limpet.core.lifecycle import SessionInput
+from limpet.core.stream import Position
+from limpet.stores.base import Answered, Attached, Claim, Claimed, Refusal
+from limpet.stores.redis.link import Argument
+from limpet.stores.redis.store import RedisStore
+from limpet.stores.shared.answers import Lost
+from limpet.testing import VirtualClock
+from limpet.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis.links import Lossy
 from tests.redis_server import RedisServer
 from tests.support import all_closed, async_test

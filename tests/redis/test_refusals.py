@@ -9,17 +9,17 @@ from contextlib import aclosing
 import pytest
 from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError, TryAgainError
 
-from holdfast.config import Settings, Times
-from holdfast.engine.exchange import Exchange
-from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.stores.base import Attached, Claim, Claimed, WakeUp
-from holdfast.stores.redis import core
-from holdfast.stores.redis.refusals import REFUSALS, Then, code_of, translated
-from holdfast.stores.redis.store import RedisStore
-from holdfast.stores.shared.answers import Later
-from holdfast.stores.shared.fields import Unreadable
-from holdfast.testing import NotingObserver, ScriptedBack
-from holdfast.testing.store.bench import KEY, OTHER, PRINCIPAL, record
+from limpet.config import Settings, Times
+from limpet.engine.exchange import Exchange
+from limpet.errors import StoreError, StoreUnavailable
+from limpet.stores.base import Attached, Claim, Claimed, WakeUp
+from limpet.stores.redis import core
+from limpet.stores.redis.refusals import REFUSALS, Then, code_of, translated
+from limpet.stores.redis.store import RedisStore
+from limpet.stores.shared.answers import Later
+from limpet.stores.shared.fields import Unreadable
+from limpet.testing import NotingObserver, ScriptedBack
+from limpet.testing.store.bench import KEY, OTHER, PRINCIPAL, record
 from tests.redis_server import RedisServer, needs_redis, redis_pair, replicate
 from tests.support import async_test, stays, until, wait_until
 from tests.unit.engine.harness import CALL, EngineHarness
@@ -29,10 +29,10 @@ pytestmark = needs_redis
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_every_refusal_is_transient_or_refuses_new_work(code: str) -> None:
-    meant = translated(ResponseError(f"{code} said at 10.0.0.7 by key hf:1:secret"))
+    meant = translated(ResponseError(f"{code} said at 10.0.0.7 by key lp:1:secret"))
     assert isinstance(meant, StoreUnavailable if REFUSALS[code][0] is Then.REFUSE else Later)
     assert "10.0.0.7" not in str(meant)
-    assert "hf:1" not in str(meant)
+    assert "lp:1" not in str(meant)
 
 
 def test_the_library_s_classes_have_the_words_that_it_takes_away() -> None:
@@ -45,11 +45,11 @@ def test_the_library_s_classes_have_the_words_that_it_takes_away() -> None:
 
 
 def test_any_other_failure_is_an_error_without_the_text_of_redis() -> None:
-    for words, kind in (("ERR of key hf:1:secret", StoreError), ("ERR WRONGTYPE hf:1:secret", Unreadable)):
+    for words, kind in (("ERR of key lp:1:secret", StoreError), ("ERR WRONGTYPE lp:1:secret", Unreadable)):
         meant = translated(ResponseError(words))
         assert isinstance(meant, kind)
         assert not isinstance(meant, StoreUnavailable)
-        assert "hf:1" not in str(meant)
+        assert "lp:1" not in str(meant)
 
 
 # A failover behind one name
@@ -203,7 +203,7 @@ async def test_a_poll_passes_a_session_that_cannot_be_read(server: RedisServer) 
         store.wake = lambda *ring: rings.append(ring)
         async with aclosing(store):
             await other.append(OTHER, "", -1, [(5, b"{}")])
-            server.tell("HSET", f"hf:1:default:{{{KEY}}}", "n", "damaged")
+            server.tell("HSET", f"lp:1:default:{{{KEY}}}", "n", "damaged")
             await store.look_again()
             assert (WakeUp.STREAM, OTHER, record(OTHER).standalone) in rings
             assert (WakeUp.CLOSED, KEY, "") in rings

@@ -4,19 +4,19 @@ from contextlib import aclosing
 
 from redis import Redis
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.rules.document import ExchangeRecord
-from holdfast.core.stream import Position
-from holdfast.stores.base import Claim, Claimed
-from holdfast.stores.redis.store import RedisStore
-from holdfast.stores.shared.fields import encode, encode_log
-from holdfast.stores.shared.heads import HeadLog
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
-from holdfast.testing.store.limits import tight
+from limpet.core.lifecycle import SessionInput
+from limpet.core.rules.document import ExchangeRecord
+from limpet.core.stream import Position
+from limpet.stores.base import Claim, Claimed
+from limpet.stores.redis.store import RedisStore
+from limpet.stores.shared.fields import encode, encode_log
+from limpet.stores.shared.heads import HeadLog
+from limpet.testing.store.bench import KEY, PRINCIPAL, record
+from limpet.testing.store.limits import tight
 from tests.redis_server import RedisServer
 from tests.support import all_closed, async_test
 
-MAIN = f"hf:1:default:{{{KEY}}}"
+MAIN = f"lp:1:default:{{{KEY}}}"
 STREAMS = 9_000
 
 

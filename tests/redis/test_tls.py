@@ -13,12 +13,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import Claim, Claimed
-from holdfast.stores.redis import core
-from holdfast.stores.redis.store import RedisStore
-from holdfast.stores.urls import open_store
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from limpet.errors import StoreUnavailable
+from limpet.stores.base import Claim, Claimed
+from limpet.stores.redis import core
+from limpet.stores.redis.store import RedisStore
+from limpet.stores.urls import open_store
+from limpet.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis_server import RedisServer, needs_redis
 from tests.support import async_test, wait_until
 from tools.ports import free_port

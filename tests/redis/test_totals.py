@@ -9,20 +9,20 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.core.ledger import Ledger
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.rules.state import ENTRY_BYTES, growth
-from holdfast.errors import SessionGone, StateError
-from holdfast.stores.redis.core import hashed
-from holdfast.stores.redis.link import Single
-from holdfast.stores.redis.store import RedisStore
-from holdfast.testing.store.bench import record
-from holdfast.testing.store.limits import tight
+from limpet.core.ledger import Ledger
+from limpet.core.lifecycle import SessionInput
+from limpet.core.rules.state import ENTRY_BYTES, growth
+from limpet.errors import SessionGone, StateError
+from limpet.stores.redis.core import hashed
+from limpet.stores.redis.link import Single
+from limpet.stores.redis.store import RedisStore
+from limpet.testing.store.bench import record
+from limpet.testing.store.limits import tight
 from tests.redis.links import Lossy
 from tests.redis_server import RedisServer
 from tests.support import all_closed, async_test
 
-SHARED: Final = "hf:1:default:{*}"
+SHARED: Final = "lp:1:default:{*}"
 TOTAL: Final = 100_000
 FACTS: Final = """
 local fields, head, bytes = redis.call('HGETALL', KEYS[1] .. ':k'), nil, 0
@@ -38,7 +38,7 @@ return cjson.encode({al = head[6], av = head[7], bytes = bytes, subs = head[5] -
 
 
 def kept(server: RedisServer, key: str) -> dict[str, int]:
-    told = server.tell("EVAL", FACTS, "1", f"hf:1:default:{{{key}}}")
+    told = server.tell("EVAL", FACTS, "1", f"lp:1:default:{{{key}}}")
     return json.loads(told) if told else {"al": 0, "av": 0, "bytes": 0, "subs": 0}
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from redis.asyncio import SSLConnection
 
-from holdfast.config import Limits
-from holdfast.errors import ConfigError, StoreUnavailable
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.redis.link import Cluster, Single, _credentials, connect
-from holdfast.stores.redis.store import RedisStore
-from holdfast.stores.urls import open_store
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from limpet.config import Limits
+from limpet.errors import ConfigError, StoreUnavailable
+from limpet.stores.memory import MemoryStore
+from limpet.stores.redis.link import Cluster, Single, _credentials, connect
+from limpet.stores.redis.store import RedisStore
+from limpet.stores.urls import open_store
+from limpet.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis_server import RedisServer, needs_redis, redis_pair, replicate
 from tests.support import async_test, until, wait_until
 
@@ -28,7 +28,7 @@ async def test_a_url_opens_its_store() -> None:
     async with aclosing(store):
         assert isinstance(store, RedisStore)
         assert store._limits.sessions == 7
-        assert store.key("h") == "hf:1:mine:{h}"
+        assert store.key("h") == "lp:1:mine:{h}"
 
 
 @async_test
@@ -100,7 +100,7 @@ async def test_with_tls_the_sentinels_and_the_master_behind_them_have_it(
 def test_without_the_redis_package_the_error_names_the_package_to_install() -> None:
     program = (
         "import sys; sys.modules['redis'] = None\n"
-        "from holdfast.stores.urls import open_store\n"
+        "from limpet.stores.urls import open_store\n"
         "try: open_store('redis://x')\n"
         "except Exception as error: print(type(error).__name__, error)"
     )

@@ -6,11 +6,11 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.base import Attached, Claim, Claimed, Orphan, WakeUp
-from holdfast.stores.redis.link import Single
-from holdfast.stores.redis.store import RedisStore
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from limpet.core.lifecycle import SessionInput
+from limpet.stores.base import Attached, Claim, Claimed, Orphan, WakeUp
+from limpet.stores.redis.link import Single
+from limpet.stores.redis.store import RedisStore
+from limpet.testing.store.bench import KEY, PRINCIPAL, record
 from tests.redis_server import RedisServer
 from tests.support import BOUND, async_test, until
 
@@ -132,14 +132,14 @@ async def test_a_cut_subscription_connection_is_opened_again(server: RedisServer
 async def test_wake_ups_of_an_unknown_kind_are_ignored(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.stores.shared.server.POLL_SECONDS", 1_000.0)
+    monkeypatch.setattr("limpet.stores.shared.server.POLL_SECONDS", 1_000.0)
     store = RedisStore(server.url, namespace="wakeups")
     async with aclosing(store):
         wakeups: asyncio.Queue[WakeUp] = asyncio.Queue()
         store.bind(lambda what, key, name: wakeups.put_nowait(what))  # noqa: ARG005
         await store.heard()
         for later in ("later", "later k", "later k n r.1", "news a b c d e"):
-            server.tell("PUBLISH", "hf:1:wakeups:bell", later)
+            server.tell("PUBLISH", "lp:1:wakeups:bell", later)
         async with asyncio.timeout(BOUND):
             assert await wakeups.get() is WakeUp.NEWS
         assert store._listening.is_set()

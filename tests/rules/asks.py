@@ -3,10 +3,10 @@
 import asyncio
 from collections import Counter
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.errors import SessionGone
-from holdfast.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Refusal, WakeUp
-from holdfast.testing.store.bench import (
+from limpet.core.lifecycle import SessionInput
+from limpet.errors import SessionGone
+from limpet.stores.base import REMEMBERED_ANSWERS, REMEMBERED_SECONDS, Answered, Refusal, WakeUp
+from limpet.testing.store.bench import (
     KEY,
     OTHER,
     PRINCIPAL,

@@ -1,7 +1,7 @@
 """All rules of a session as tests: through the commands of a store, without I/O.
 
 They run where a rule is applied to a document itself (memory), and where it is applied to a draft and committed (dicts). What a
-backend does by itself is tested on each store: `holdfast.testing.StoreContract`.
+backend does by itself is tested on each store: `limpet.testing.StoreContract`.
 """
 
 from tests.rules.asks import AskRules

@@ -1,8 +1,8 @@
 """Replayable events have bounds, and the most important are removed last (law 9)."""
 
-from holdfast.core.stream import Continuity, Position
-from holdfast.stores.base import STANDALONE_FENCE, Attached, Duplicate
-from holdfast.testing.store.bench import (
+from limpet.core.stream import Continuity, Position
+from limpet.stores.base import STANDALONE_FENCE, Attached, Duplicate
+from limpet.testing.store.bench import (
     KEY,
     OTHER,
     PRINCIPAL,

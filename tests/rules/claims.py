@@ -2,9 +2,9 @@
 
 import asyncio
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.base import STANDALONE_FENCE, Claimed, Duplicate, Refusal, WakeUp
-from holdfast.testing.store.bench import (
+from limpet.core.lifecycle import SessionInput
+from limpet.stores.base import STANDALONE_FENCE, Claimed, Duplicate, Refusal, WakeUp
+from limpet.testing.store.bench import (
     IDLE,
     KEY,
     OTHER,

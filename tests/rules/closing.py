@@ -3,10 +3,10 @@
 import asyncio
 from typing import Final
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.errors import SessionGone
-from holdfast.stores.base import LINGER_SECONDS, LINGER_SHARE, Ending, Refusal, WakeUp
-from holdfast.testing.store.bench import (
+from limpet.core.lifecycle import SessionInput
+from limpet.errors import SessionGone
+from limpet.stores.base import LINGER_SECONDS, LINGER_SHARE, Ending, Refusal, WakeUp
+from limpet.testing.store.bench import (
     KEY,
     PRINCIPAL,
     Bench,
@@ -17,7 +17,7 @@ from holdfast.testing.store.bench import (
     scenario,
     tag_of,
 )
-from holdfast.wire.jsonrpc import RequestId
+from limpet.wire.jsonrpc import RequestId
 
 ENDING: Final = Ending(b'{"id":', b',"error":{}}', tag=tag_of("ending", 7))
 

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.stream import Position
-from holdfast.errors import SessionGone
-from holdfast.stores.base import Answered, Claim, Claimed, Duplicate, Probed, Refusal, WakeUp
-from holdfast.testing.store.bench import (
+from limpet.core.lifecycle import SessionInput
+from limpet.core.stream import Position
+from limpet.errors import SessionGone
+from limpet.stores.base import Answered, Claim, Claimed, Duplicate, Probed, Refusal, WakeUp
+from limpet.testing.store.bench import (
     GRACE,
     IDLE,
     KEY,
@@ -19,7 +19,7 @@ from holdfast.testing.store.bench import (
     scenario,
     tag_of,
 )
-from holdfast.testing.store.fleet import DEAD, LEASE, Fleet, fleet_scenario
+from limpet.testing.store.fleet import DEAD, LEASE, Fleet, fleet_scenario
 from tests.rules.closing import ENDING
 
 

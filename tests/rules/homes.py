@@ -4,10 +4,10 @@ import asyncio
 
 from msgspec.structs import replace
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.base import Claimed, Duplicate, Refusal, WakeUp
-from holdfast.testing.store.bench import IDLE, KEY, PRINCIPAL, Bench, Contract, record, tag_of
-from holdfast.testing.store.fleet import Fleet, fleet_scenario
+from limpet.core.lifecycle import SessionInput
+from limpet.stores.base import Claimed, Duplicate, Refusal, WakeUp
+from limpet.testing.store.bench import IDLE, KEY, PRINCIPAL, Bench, Contract, record, tag_of
+from limpet.testing.store.fleet import Fleet, fleet_scenario
 
 
 async def _opened(bench: Bench) -> None:

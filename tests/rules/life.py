@@ -3,9 +3,9 @@
 import asyncio
 import functools
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.base import Attached, Claimed, Refusal
-from holdfast.testing.store.bench import (
+from limpet.core.lifecycle import SessionInput
+from limpet.stores.base import Attached, Claimed, Refusal
+from limpet.testing.store.bench import (
     GRACE,
     IDLE,
     KEY,

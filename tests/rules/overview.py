@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace
 
-from holdfast.core.lifecycle import SessionInput, SessionState
-from holdfast.core.rules.state import ENTRY_BYTES
-from holdfast.stores.base import Listing, Status, Totals
-from holdfast.testing.store.bench import (
+from limpet.core.lifecycle import SessionInput, SessionState
+from limpet.core.rules.state import ENTRY_BYTES
+from limpet.stores.base import Listing, Status, Totals
+from limpet.testing.store.bench import (
     GRACE,
     IDLE,
     KEY,

@@ -1,11 +1,11 @@
 """Sessions are opened, found, evicted and closed once; no principal sees another's."""
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.rules.state import ENTRY_BYTES
-from holdfast.core.stream import Position
-from holdfast.errors import SessionGone
-from holdfast.stores.base import STANDALONE_FENCE, Claim, Refusal, WakeUp
-from holdfast.testing.store.bench import (
+from limpet.core.lifecycle import SessionInput
+from limpet.core.rules.state import ENTRY_BYTES
+from limpet.core.stream import Position
+from limpet.errors import SessionGone
+from limpet.stores.base import STANDALONE_FENCE, Claim, Refusal, WakeUp
+from limpet.testing.store.bench import (
     KEY,
     OTHER,
     PRINCIPAL,

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from holdfast.errors import Fenced, StreamClosed
-from holdfast.stores.base import KEPT_SECONDS, Claim, Duplicate, Refusal
-from holdfast.testing.store.bench import (
+from limpet.errors import Fenced, StreamClosed
+from limpet.stores.base import KEPT_SECONDS, Claim, Duplicate, Refusal
+from limpet.testing.store.bench import (
     GRACE,
     KEY,
     PRINCIPAL,

@@ -1,10 +1,10 @@
 """A stream is appended, read from any position that was ever given out, and names missing events."""
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.stream import Continuity, Position
-from holdfast.errors import Fenced, StreamClosed
-from holdfast.stores.base import STANDALONE_FENCE, Attached, Refusal, WakeUp
-from holdfast.testing.store.bench import (
+from limpet.core.lifecycle import SessionInput
+from limpet.core.stream import Continuity, Position
+from limpet.errors import Fenced, StreamClosed
+from limpet.stores.base import STANDALONE_FENCE, Attached, Refusal, WakeUp
+from limpet.testing.store.bench import (
     KEY,
     OTHER,
     PRINCIPAL,

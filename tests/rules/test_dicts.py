@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from holdfast.config import Limits
-from holdfast.stores.base import Store
-from holdfast.testing import VirtualClock
-from holdfast.testing.store.dicts import DictReplica, DictStore, Shelves
+from limpet.config import Limits
+from limpet.stores.base import Store
+from limpet.testing import VirtualClock
+from limpet.testing.store.dicts import DictReplica, DictStore, Shelves
 from tests.rules.book import RuleBook, SharedRuleBook
 
 

@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from holdfast.config import Limits
-from holdfast.stores.base import Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import VirtualClock
+from limpet.config import Limits
+from limpet.stores.base import Store
+from limpet.stores.memory import MemoryStore
+from limpet.testing import VirtualClock
 from tests.rules.book import RuleBook
 
 

@@ -1,9 +1,9 @@
 """Turns: the calls of a session one after another, in the order of their claims."""
 
-from holdfast.errors import Fenced, SessionGone, StreamClosed
-from holdfast.stores.base import WakeUp
-from holdfast.testing.store.bench import KEY, OTHER, Bench, Contract, refused, scenario
-from holdfast.testing.store.fleet import Fleet, fleet_scenario
+from limpet.errors import Fenced, SessionGone, StreamClosed
+from limpet.stores.base import WakeUp
+from limpet.testing.store.bench import KEY, OTHER, Bench, Contract, refused, scenario
+from limpet.testing.store.fleet import Fleet, fleet_scenario
 
 
 class TurnRules(Contract):

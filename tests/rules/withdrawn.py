@@ -1,7 +1,7 @@
 """A request that no connection waits for does not start: its claim is given back, and its name is remembered for a while."""
 
-from holdfast.stores.base import WITHDRAWN_STREAMS, Claimed, Duplicate, Probed, Refusal
-from holdfast.testing.store.bench import KEY, PRINCIPAL, Bench, Contract, scenario, tag_of
+from limpet.stores.base import WITHDRAWN_STREAMS, Claimed, Duplicate, Probed, Refusal
+from limpet.testing.store.bench import KEY, PRINCIPAL, Bench, Contract, scenario, tag_of
 
 
 class WithdrawnRules(Contract):

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.auth import Principal
-from holdfast.engine.sessions import session_key
-from holdfast.wire.jsonrpc import encode
-from holdfast.wire.sse import EventParser
+from limpet.auth import Principal
+from limpet.engine.sessions import session_key
+from limpet.wire.jsonrpc import encode
+from limpet.wire.sse import EventParser
 from tests.simulation.ledger import Json, Request
 from tests.simulation.network import Call, Headers, Lost
 from tests.simulation.world import World

@@ -1,6 +1,6 @@
 """A shared store for simulated replicas: one memory store holds the data, and each replica has a connection to it.
 
-It keeps what `holdfast.stores.base` says of replicas: owners, leases, orphans, inboxes, news, and wake-ups
+It keeps what `limpet.stores.base` says of replicas: owners, leases, orphans, inboxes, news, and wake-ups
 that go where something waits. Every call is one step of the loop, so it is atomic.
 """
 
@@ -12,15 +12,15 @@ from typing import Any, Final, cast
 from msgspec.structs import replace
 from typing_extensions import override
 
-from holdfast.config import Limits
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.rules.calls import reap
-from holdfast.core.rules.document import Index
-from holdfast.core.rules.readers import lose_readers
-from holdfast.core.rules.turns import lose_turns
-from holdfast.core.stream import NewEvents, Position
-from holdfast.ports import Clock
-from holdfast.stores.base import (
+from limpet.config import Limits
+from limpet.core.lifecycle import SessionInput
+from limpet.core.rules.calls import reap
+from limpet.core.rules.document import Index
+from limpet.core.rules.readers import lose_readers
+from limpet.core.rules.turns import lose_turns
+from limpet.core.stream import NewEvents, Position
+from limpet.ports import Clock
+from limpet.stores.base import (
     STANDALONE_FENCE,
     UNREPORTED_SECONDS,
     Attached,
@@ -38,9 +38,9 @@ from holdfast.stores.base import (
     WakeUp,
     is_inbox_full,
 )
-from holdfast.stores.base.replicas import lease_ended
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory.backend import MemoryDocument
+from limpet.stores.base.replicas import lease_ended
+from limpet.stores.memory import MemoryStore
+from limpet.stores.memory.backend import MemoryDocument
 
 Operation = tuple[str, int]
 """Names one call, so that it can be sent again."""

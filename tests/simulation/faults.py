@@ -11,8 +11,8 @@ from typing import Any, Final, cast
 
 from msgspec import Struct
 
-from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.stores.base import OnWake, Store, WakeUp
+from limpet.errors import LimpetError, StoreUnavailable
+from limpet.stores.base import OnWake, Store, WakeUp
 from tests.simulation.cluster import ReplicaConnection
 from tests.simulation.loop import Actor, SimLoop
 
@@ -93,7 +93,7 @@ class FaultyStore:
         self._operations += 1
         operation = (self.replica, self._operations)
         # A refused command changed nothing and is sent again.
-        with contextlib.suppress(HoldfastError):
+        with contextlib.suppress(LimpetError):
             await self._connection.call(name, args, kwargs, operation)
         await self._loop.pause(RESEND_AFTER)
         if name == "attach" and self._random() < GIVEN_UP:

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.session import event_id
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.session import event_id
 from tests.simulation.ledger import Ledger, Request
 from tests.simulation.world import ASKS, World
 

@@ -4,11 +4,11 @@ from typing import Final
 
 import msgspec
 
-from holdfast.auth import Principal
-from holdfast.errors import INVALID_REQUEST, OUTCOME_UNKNOWN
-from holdfast.protocol.idempotency import KEY
-from holdfast.wire.jsonrpc import encode
-from holdfast.wire.sse import EventParser
+from limpet.auth import Principal
+from limpet.errors import INVALID_REQUEST, OUTCOME_UNKNOWN
+from limpet.protocol.idempotency import KEY
+from limpet.wire.jsonrpc import encode
+from limpet.wire.sse import EventParser
 from tests.messages import metadata, modern_headers
 from tests.simulation.clients import ALICE, ATTEMPTS, BASE, Steps
 from tests.simulation.ledger import Json

@@ -7,14 +7,14 @@ from typing import Any, Final
 import msgspec
 from typing_extensions import override
 
-from holdfast.config import Limits
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.rules.calls import claim as claim_rule
-from holdfast.core.stream import Event, Log
-from holdfast.ports import Clock
-from holdfast.stores.base import Answered, Claim, Claimed, Closed, Duplicate, Ending, Refusal, WakeUp
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory.backend import MemoryDocument
+from limpet.config import Limits
+from limpet.core.lifecycle import SessionInput
+from limpet.core.rules.calls import claim as claim_rule
+from limpet.core.stream import Event, Log
+from limpet.ports import Clock
+from limpet.stores.base import Answered, Claim, Claimed, Closed, Duplicate, Ending, Refusal, WakeUp
+from limpet.stores.memory import MemoryStore
+from limpet.stores.memory.backend import MemoryDocument
 from tests.simulation.cluster import Cluster, Operation, ReplicaConnection
 from tests.simulation.network import Call
 

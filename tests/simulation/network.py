@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from math import inf
 from typing import Any
 
-from holdfast.engine.wake import Wake
+from limpet.engine.wake import Wake
 from tests.simulation.loop import Actor, SimLoop
 
 Application = Callable[..., Awaitable[None]]

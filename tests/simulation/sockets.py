@@ -1,4 +1,4 @@
-"""Connections of `holdfast serve` in the simulation: the real protocol class on simulated transports, in one process.
+"""Connections of `limpet serve` in the simulation: the real protocol class on simulated transports, in one process.
 
 Only this way the short path of a plain call is taken: the look after one turn, `submit_now`, `settle_now` and `keep_now`.
 
@@ -14,11 +14,11 @@ from typing import Any, Final
 import httptools
 from typing_extensions import override
 
-from holdfast.config import Limits
-from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.http1.connection import HttpConnection
-from holdfast.fronts.http.http1.deadlines import Deadlines
-from holdfast.fronts.http.http1.members import Members
+from limpet.config import Limits
+from limpet.fronts.http.front import HttpFront
+from limpet.fronts.http.http1.connection import HttpConnection
+from limpet.fronts.http.http1.deadlines import Deadlines
+from limpet.fronts.http.http1.members import Members
 from tests.simulation.loop import Actor, SimLoop
 from tests.simulation.network import Call, Headers, Json, Network, Node
 

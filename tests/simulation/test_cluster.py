@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from holdfast.config import Limits
-from holdfast.stores.base import Store
-from holdfast.testing import StoreContract, VirtualClock
-from holdfast.testing.store.leases import LeaseContract
-from holdfast.testing.store.replicas import BetweenReplicasContract
-from holdfast.testing.store.tasks import OrphanTaskContract
+from limpet.config import Limits
+from limpet.stores.base import Store
+from limpet.testing import StoreContract, VirtualClock
+from limpet.testing.store.leases import LeaseContract
+from limpet.testing.store.replicas import BetweenReplicasContract
+from limpet.testing.store.tasks import OrphanTaskContract
 from tests.rules.book import RuleBook, SharedRuleBook
 from tests.simulation.cluster import Cluster
 

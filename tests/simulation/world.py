@@ -9,17 +9,17 @@ from unittest.mock import patch
 
 import msgspec
 
-from holdfast.auth import Principal
-from holdfast.config import HttpSettings, Limits, ResponseMode, Settings, Times
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange
-from holdfast.engine.session import Session
-from holdfast.errors import AskError, StoreError
-from holdfast.fronts.http.front import HttpFront
-from holdfast.ports import Clock
-from holdfast.stores.base import Store
-from holdfast.testing import ScriptedBack, SeededRandom
+from limpet.auth import Principal
+from limpet.config import HttpSettings, Limits, ResponseMode, Settings, Times
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange
+from limpet.engine.session import Session
+from limpet.errors import AskError, StoreError
+from limpet.fronts.http.front import HttpFront
+from limpet.ports import Clock
+from limpet.stores.base import Store
+from limpet.testing import ScriptedBack, SeededRandom
 from tests.simulation.faults import Faults, FaultyStore
 from tests.simulation.ledger import Ledger, WatchedCluster, WatchedStore
 from tests.simulation.loop import Actor, SimLoop, simulate
@@ -363,5 +363,5 @@ def run(
         world.store.counters()
         return Run(seed, world.ledger, world.fired, loop.steps, loop.time())
 
-    with patch("holdfast.engine.replica.LeaseKeeper", SimKeeper):
+    with patch("limpet.engine.replica.LeaseKeeper", SimKeeper):
         return simulate(seed, life)

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import Claim, Claimed
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
-from holdfast.testing.store.limits import tight
+from limpet.errors import StoreUnavailable
+from limpet.stores.base import Claim, Claimed
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing.store.bench import KEY, PRINCIPAL, record
+from limpet.testing.store.limits import tight
 
 ROOMY: Final = tight(running=5_000, stream_events=50_000, stream_bytes=1 << 26, session_bytes=1 << 26)
 IN_FLIGHT: Final = 32

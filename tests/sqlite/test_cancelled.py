@@ -3,12 +3,12 @@
 import asyncio
 import sqlite3
 
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing import ScriptedBack
-from holdfast.wire.jsonrpc import Request
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange, SessionExchange
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing import ScriptedBack
+from limpet.wire.jsonrpc import Request
 from tests.sqlite.support import store_path
 from tests.support import async_test, stays, until
 

@@ -7,9 +7,9 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast.stores.base import Claim, Claimed
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from limpet.stores.base import Claim, Claimed
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing.store.bench import KEY, PRINCIPAL, record
 from tests.sqlite.support import store_path
 from tests.support import async_test
 

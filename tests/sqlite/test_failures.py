@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.stream import Position
-from holdfast.errors import SessionGone, StoreUnavailable
-from holdfast.stores.sqlite import SqliteStore, worker
-from holdfast.testing.store.bench import KEY, record
+from limpet.core.lifecycle import SessionInput
+from limpet.core.stream import Position
+from limpet.errors import SessionGone, StoreUnavailable
+from limpet.stores.sqlite import SqliteStore, worker
+from limpet.testing.store.bench import KEY, record
 from tests.small_disk import small_disk
 from tests.sqlite.child import ROOMY
 from tests.sqlite.support import store_path

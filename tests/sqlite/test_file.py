@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.stream import Continuity
-from holdfast.errors import ConfigError
-from holdfast.stores.base import Attached, Cell, Claim, Closed, WakeUp
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore, schema
-from holdfast.stores.sqlite_address import Address, parse
-from holdfast.stores.urls import open_store
-from holdfast.testing import VirtualClock
-from holdfast.testing.notes import NotingObserver
-from holdfast.testing.store.bench import GRACE, KEY, PRINCIPAL, Bench, data_of, record, tag_of
+from limpet.core.lifecycle import SessionInput
+from limpet.core.stream import Continuity
+from limpet.errors import ConfigError
+from limpet.stores.base import Attached, Cell, Claim, Closed, WakeUp
+from limpet.stores.memory import MemoryStore
+from limpet.stores.sqlite import SqliteStore, schema
+from limpet.stores.sqlite_address import Address, parse
+from limpet.stores.urls import open_store
+from limpet.testing import VirtualClock
+from limpet.testing.notes import NotingObserver
+from limpet.testing.store.bench import GRACE, KEY, PRINCIPAL, Bench, data_of, record, tag_of
 from tests.sqlite.support import counts, store_path
 from tests.support import BOUND, async_test
 

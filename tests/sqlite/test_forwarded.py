@@ -9,16 +9,16 @@ from typing import Any, Final, get_args
 import pytest
 from typing_extensions import override
 
-from holdfast import Context, Principal, Server
-from holdfast.auth.forward_key import ForwardKey, new_key
-from holdfast.config import ResponseMode
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.rounds import RoundWriter
-from holdfast.errors import BUSY, OUTCOME_UNKNOWN, StoreUnavailable
-from holdfast.protocol.idempotency import KEY as IDEMPOTENCY_KEY
-from holdfast.stores.base import Store
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing import SeededRandom
+from limpet import Context, Principal, Server
+from limpet.auth.forward_key import ForwardKey, new_key
+from limpet.config import ResponseMode
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.rounds import RoundWriter
+from limpet.errors import BUSY, OUTCOME_UNKNOWN, StoreUnavailable
+from limpet.protocol.idempotency import KEY as IDEMPOTENCY_KEY
+from limpet.stores.base import Store
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing import SeededRandom
 from tests.asgi import Call, Peer
 from tests.messages import metadata, modern_headers, request
 from tests.sqlite.support import store_path

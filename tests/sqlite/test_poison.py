@@ -1,4 +1,4 @@
-"""Rows that Holdfast did not write: each costs its own session, and the log reports it."""
+"""Rows that Limpet did not write: each costs its own session, and the log reports it."""
 
 import asyncio
 import sqlite3
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.base import Claim, Claimed, Refusal
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing import NotingObserver, VirtualClock
-from holdfast.testing.store.bench import IDLE, KEY, OTHER, PRINCIPAL, record
-from holdfast.testing.store.fleet import LEASE
+from limpet.core.lifecycle import SessionInput
+from limpet.stores.base import Claim, Claimed, Refusal
+from limpet.stores.sqlite.store import SqliteStore
+from limpet.testing import NotingObserver, VirtualClock
+from limpet.testing.store.bench import IDLE, KEY, OTHER, PRINCIPAL, record
+from limpet.testing.store.fleet import LEASE
 from tests.sqlite.support import counts, store_path
 from tests.support import async_test, until
 

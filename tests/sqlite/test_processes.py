@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from holdfast.core.stream import Continuity, Position
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.store.bench import KEY, record
+from limpet.core.stream import Continuity, Position
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing.store.bench import KEY, record
 from tests.sqlite.child import ROOMY
 from tests.sqlite.support import store_path
 from tests.support import async_test

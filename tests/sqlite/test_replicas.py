@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.errors import Fenced
-from holdfast.stores.base import (
+from limpet.core.lifecycle import SessionInput
+from limpet.errors import Fenced
+from limpet.stores.base import (
     UNREPORTED_SECONDS,
     Answered,
     Attached,
@@ -22,10 +22,10 @@ from holdfast.stores.base import (
     Orphan,
     WakeUp,
 )
-from holdfast.stores.sqlite import SqliteStore, outbox
-from holdfast.stores.sqlite.worker import Worker
-from holdfast.testing import VirtualClock
-from holdfast.testing.store.bench import GRACE, KEY, PRINCIPAL, data_of, record
+from limpet.stores.sqlite import SqliteStore, outbox
+from limpet.stores.sqlite.worker import Worker
+from limpet.testing import VirtualClock
+from limpet.testing.store.bench import GRACE, KEY, PRINCIPAL, data_of, record
 from tests.sqlite.support import store_path
 from tests.support import async_test
 

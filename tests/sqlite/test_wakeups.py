@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.base import Answered, Attached, Claim, Claimed, WakeUp
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.transaction import WAKEUP_SECONDS, Transaction
-from holdfast.testing import VirtualClock
-from holdfast.testing.store.bench import KEY, OTHER, PRINCIPAL, record
+from limpet.core.lifecycle import SessionInput
+from limpet.stores.base import Answered, Attached, Claim, Claimed, WakeUp
+from limpet.stores.sqlite import SqliteStore
+from limpet.stores.sqlite.transaction import WAKEUP_SECONDS, Transaction
+from limpet.testing import VirtualClock
+from limpet.testing.store.bench import KEY, OTHER, PRINCIPAL, record
 from tests.sqlite.support import store_path
 from tests.support import BOUND, async_test
 

@@ -5,9 +5,9 @@ import contextlib
 
 import msgspec
 
-from holdfast.config import HttpSettings, Settings
-from holdfast.fronts.http import HttpFront
-from holdfast.fronts.http.read.request import Receive, Scope, Send
+from limpet.config import HttpSettings, Settings
+from limpet.fronts.http import HttpFront
+from limpet.fronts.http.read.request import Receive, Scope, Send
 from tests.http.back import Config, build
 from tests.http.client import Client, call, http_test, text
 from tests.http.serving import in_loop, under_uvicorn

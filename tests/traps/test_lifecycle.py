@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from holdfast.config import Limits, Settings, Times
-from holdfast.core.lifecycle import SessionInput
-from holdfast.errors import ConfigError
-from holdfast.stores.base import Claim, Claimed, SessionRecord
-from holdfast.stores.memory import MemoryStore
+from limpet.config import Limits, Settings, Times
+from limpet.core.lifecycle import SessionInput
+from limpet.errors import ConfigError
+from limpet.stores.base import Claim, Claimed, SessionRecord
+from limpet.stores.memory import MemoryStore
 from tests.http.back import Config
 from tests.http.client import Client, Connection, http_test, text
 from tests.http.serving import Served, in_loop, process

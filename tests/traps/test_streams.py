@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.config import HttpSettings, Limits, ResponseMode, Settings, Times
+from limpet.config import HttpSettings, Limits, ResponseMode, Settings, Times
 from tests.http.back import Config
 from tests.http.client import Client, Connection, Cut, Response, http_test, text
 from tests.http.serving import Served, in_loop

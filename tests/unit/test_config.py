@@ -6,9 +6,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from holdfast import Limits, Settings, Times
-from holdfast.config import _MAY_BE_ZERO, HttpSettings
-from holdfast.errors import ConfigError
+from limpet import Limits, Settings, Times
+from limpet.config import _MAY_BE_ZERO, HttpSettings
+from limpet.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from holdfast.ports import SystemClock, SystemRandom
+from limpet.ports import SystemClock, SystemRandom
 
 
 def test_tokens_never_repeat_and_are_as_long_as_asked() -> None:

@@ -1,10 +1,10 @@
-"""The public interface: every name exists, and every public exception is in `holdfast.errors`."""
+"""The public interface: every name exists, and every public exception is in `limpet.errors`."""
 
 from importlib import import_module
 
 import pytest
 
-import holdfast
+import limpet
 from tests.test_architecture import house
 from tools.reference import INTERNAL, PUBLIC
 
@@ -16,12 +16,12 @@ def test_every_public_name_can_be_imported(name: str) -> None:
 
 
 def test_the_package_itself_has_the_names_of_the_first_pages_only() -> None:
-    assert holdfast.__all__ == sorted(holdfast.__all__)
-    assert len(holdfast.__all__) <= 28
+    assert limpet.__all__ == sorted(limpet.__all__)
+    assert len(limpet.__all__) <= 28
 
 
 def test_every_member_that_the_reference_hides_exists() -> None:
-    server = holdfast.Server("s")
+    server = limpet.Server("s")
     assert {name for name in INTERNAL["Server"] if not hasattr(server, name)} == set()
 
 
@@ -30,7 +30,7 @@ def test_an_exception_that_another_layer_imports_is_in_errors() -> None:
         f"{source.module}:{item.line}: {item.name}"
         for _, source in house()
         for item in source.imports
-        if item.top == "holdfast" and item.layer not in {"errors", source.layer} and _is_exception(item.name)
+        if item.top == "limpet" and item.layer not in {"errors", source.layer} and _is_exception(item.name)
     ]
     assert strays == []
 

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from holdfast.supervision import PAUSE, supervise
-from holdfast.testing import NotingObserver
+from limpet.supervision import PAUSE, supervise
+from limpet.testing import NotingObserver
 from tests.support import virtual_test
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import REQUEST_CANCELLED
+from limpet.errors import REQUEST_CANCELLED
 from tests.http.client import Client, Connection, call, http_test, text
 from tests.sqlite.support import store_path
 from tests.support import until

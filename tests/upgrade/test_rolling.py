@@ -13,7 +13,7 @@ from tests.upgrade.rolling import upgrade
 
 
 def test_a_replica_of_the_predecessor_runs_the_predecessors_code(predecessor: Path) -> None:
-    program = "import holdfast, tests.chaos.replica as replica; print(holdfast.__file__, replica.__file__)"
+    program = "import limpet, tests.chaos.replica as replica; print(limpet.__file__, replica.__file__)"
     said = subprocess.run(
         [sys.executable, "-c", program],
         cwd=predecessor,
@@ -23,7 +23,7 @@ def test_a_replica_of_the_predecessor_runs_the_predecessors_code(predecessor: Pa
         check=True,
     ).stdout.split()
     assert said == [
-        str(predecessor / "src/holdfast/__init__.py"),
+        str(predecessor / "src/limpet/__init__.py"),
         str(predecessor / "tests/chaos/replica.py"),
     ]
 

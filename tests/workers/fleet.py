@@ -1,4 +1,4 @@
-"""Real `holdfast serve` processes: their ids, children and output. They leave nothing behind."""
+"""Real `limpet serve` processes: their ids, children and output. They leave nothing behind."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ PATIENCE: Final = BOUND
 
 
 class Fleet:
-    """One `holdfast serve`, and the workers it has."""
+    """One `limpet serve`, and the workers it has."""
 
     def __init__(self, popen: "subprocess.Popen[bytes]", log: IO[bytes], home: Path) -> None:
         self.popen = popen
@@ -83,10 +83,10 @@ def lives(pid: int) -> bool:
 def fleet(
     *options: str, env: dict[str, str] | None = None, http: str = "127.0.0.1:0", target: str = SHOP
 ) -> Iterator[Fleet]:
-    """Run `holdfast serve`, on the shop if nothing else is named. Afterwards no process and no file of it is left."""
+    """Run `limpet serve`, on the shop if nothing else is named. Afterwards no process and no file of it is left."""
     with tempfile.TemporaryFile() as log, tempfile.TemporaryDirectory() as home:
         popen = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", "serve", target, "--http", http, *options],
+            [sys.executable, "-m", "limpet", "serve", target, "--http", http, *options],
             cwd=ROOT,
             env={**os.environ, "PYTHONUNBUFFERED": "1", "TMPDIR": home, **(env or {})},
             stdin=subprocess.DEVNULL,

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast import Context, Server, Settings, Times
+from limpet import Context, Server, Settings, Times
 
 LEASE = 4.0
 """It is short, so that a test sees a death noticed. A loaded machine may pause a process for seconds: a replica that lives must not be

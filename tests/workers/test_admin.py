@@ -1,4 +1,4 @@
-"""The admin surface of real `holdfast serve` processes: its guard, its drain, and one surface for several workers."""
+"""The admin surface of real `limpet serve` processes: its guard, its drain, and one surface for several workers."""
 
 import asyncio
 import contextlib
@@ -17,14 +17,14 @@ from typing import Any, Final
 import pytest
 from msgspec import Struct
 
-from holdfast.ops.admin.surface import ROUTES
+from limpet.ops.admin.surface import ROUTES
 from tests.http.client import Client, Connection, Cut, http_test
 from tests.messages import Json
 from tests.support import BOUND, until
 from tests.workers.fleet import ROOT, Fleet, fleet
 
 TOKEN: Final = "operators-know-this-token"
-ENV: Final = {"HOLDFAST_ADMIN_TOKEN": TOKEN}
+ENV: Final = {"LIMPET_ADMIN_TOKEN": TOKEN}
 WITH_TOKEN: Final = {"Authorization": f"Bearer {TOKEN}"}
 SMALL: Final = str(ROOT / "tests" / "unit" / "fronts" / "fixtures" / "small.py")
 ADMIN: Final = ("--admin", "127.0.0.1:0")
@@ -189,8 +189,8 @@ async def test_the_surface_is_readable_while_the_server_drains_and_live_streams_
 
 
 def serve(*options: str, env: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
-    without = {name: value for name, value in os.environ.items() if name != "HOLDFAST_ADMIN_TOKEN"}
-    command = [sys.executable, "-m", "holdfast", "serve", SMALL, "--http", "127.0.0.1:0", *options]
+    without = {name: value for name, value in os.environ.items() if name != "LIMPET_ADMIN_TOKEN"}
+    command = [sys.executable, "-m", "limpet", "serve", SMALL, "--http", "127.0.0.1:0", *options]
     return subprocess.run(
         command, env={**without, **(env or {})}, capture_output=True, text=True, timeout=BOUND, check=False
     )
@@ -200,8 +200,8 @@ def serve(*options: str, env: Mapping[str, str] | None = None) -> "subprocess.Co
 def test_without_a_terminal_a_token_must_be_given(workers: str) -> None:
     refused = serve(*ADMIN, "--workers", workers)
     assert refused.returncode == 2
-    assert refused.stderr.startswith("holdfast: --admin needs a token")
-    assert "--admin-token-file FILE, or set HOLDFAST_ADMIN_TOKEN" in refused.stderr
+    assert refused.stderr.startswith("limpet: --admin needs a token")
+    assert "--admin-token-file FILE, or set LIMPET_ADMIN_TOKEN" in refused.stderr
     assert refused.stderr.count("\n") == 1
 
 
@@ -210,15 +210,15 @@ def test_a_port_in_use_is_one_line() -> None:
         port = taken.getsockname()[1]
         refused = serve("--admin", f"127.0.0.1:{port}", env=ENV)
     assert refused.returncode == 2
-    assert refused.stderr.startswith(f"holdfast: cannot listen on 127.0.0.1:{port}: Address already in use")
+    assert refused.stderr.startswith(f"limpet: cannot listen on 127.0.0.1:{port}: Address already in use")
     assert "--admin HOST:PORT" in refused.stderr
 
 
 @http_test
 async def test_a_terminal_shows_a_new_token_once_and_stdio_has_a_surface_too() -> None:
     ours, terminal = pty.openpty()
-    env = {name: value for name, value in os.environ.items() if name != "HOLDFAST_ADMIN_TOKEN"}
-    command = [sys.executable, "-m", "holdfast", "serve", SMALL, "--stdio", *ADMIN]
+    env = {name: value for name, value in os.environ.items() if name != "LIMPET_ADMIN_TOKEN"}
+    command = [sys.executable, "-m", "limpet", "serve", SMALL, "--stdio", *ADMIN]
     popen = subprocess.Popen(
         command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=terminal, cwd=ROOT
     )
@@ -254,8 +254,8 @@ async def test_a_terminal_shows_a_new_token_once_and_stdio_has_a_surface_too() -
 async def test_a_program_serves_its_own_surface(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "from holdfast import Server\n"
-        "from holdfast.config import AdminSettings\n"
+        "from limpet import Server\n"
+        "from limpet.config import AdminSettings\n"
         "server = Server('mine')\n"
         "server.run('http', port=0, admin=AdminSettings(address='127.0.0.1:0', token='" + TOKEN + "'))\n"
     )

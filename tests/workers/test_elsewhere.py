@@ -35,7 +35,7 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def two(store: str) -> Iterator[list[Fleet]]:
     """Two processes over one store."""
     with contextlib.ExitStack() as stack:
-        env = {"HOLDFAST_STORE": store, "SHOP_KEEP_ALIVE": "1"}
+        env = {"LIMPET_STORE": store, "SHOP_KEEP_ALIVE": "1"}
         yield [stack.enter_context(fleet(env=env)) for _ in range(2)]
 
 
@@ -118,7 +118,7 @@ async def test_a_call_whose_first_connection_is_half_open_is_repeated_at_another
 
 @http_test
 async def test_a_call_of_a_killed_process_repeated_at_another_waits_for_its_outcome(store: str) -> None:
-    env = {"HOLDFAST_STORE": store}
+    env = {"LIMPET_STORE": store}
     with fleet(env=env) as runner, fleet(env=env) as other:
         client = await Client.opened(runner.port)
         # The one that is left must have seen the store for one lease before it may declare the other dead.

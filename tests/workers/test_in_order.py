@@ -22,7 +22,7 @@ def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             store = stack.enter_context(redis_server()).url
         else:
             store = f"sqlite:///{tmp_path_factory.mktemp('in_order') / 'store.db'}"
-        env = {"HOLDFAST_STORE": store}
+        env = {"LIMPET_STORE": store}
         yield [stack.enter_context(fleet("--in-order", env=env)) for _ in range(2)]
 
 

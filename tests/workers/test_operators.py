@@ -47,7 +47,7 @@ async def test_operators_of_one_replica_see_and_cancel_the_work_of_another_until
     redis: RedisServer,
 ) -> None:
     with contextlib.ExitStack() as stack:
-        env = {**ENV, "HOLDFAST_STORE": redis.url}
+        env = {**ENV, "LIMPET_STORE": redis.url}
         here, there = (stack.enter_context(fleet(*ADMIN, env=env)) for _ in range(2))
         client = await Client.opened(there.port)
         calling = asyncio.create_task(client.start("steps", n=1, seconds=300))

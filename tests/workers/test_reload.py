@@ -1,4 +1,4 @@
-"""`holdfast serve --reload`: a changed file is served by a new process, and no client loses its session, call or connection."""
+"""`limpet serve --reload`: a changed file is served by a new process, and no client loses its session, call or connection."""
 
 import asyncio
 import itertools
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.reloading import PAUSE, WatchedFiles
-from holdfast.cli.worker import Job
-from holdfast.cli.workers import Supervisor, WorkerProcess
+from limpet.cli.reloading import PAUSE, WatchedFiles
+from limpet.cli.worker import Job
+from limpet.cli.workers import Supervisor, WorkerProcess
 from tests.command_line import run
 from tests.http.client import http_test
 from tests.support import BOUND, async_test, until, virtual_test
@@ -24,7 +24,7 @@ SECOND = 1_700_000_000_000_000_000
 NUMBERS = itertools.count(1)
 SERVER = """
 import asyncio
-from holdfast import Context, Server
+from limpet import Context, Server
 from parts import WORD
 
 server = Server("reloaded")
@@ -71,9 +71,7 @@ def save(place: Path, text: str, name: str = "parts.py") -> None:
 
 
 def lines(running: Fleet, beginning: str) -> Callable[[], list[str]]:
-    return lambda: [
-        line for line in running.output().splitlines() if line.startswith(f"holdfast: {beginning}")
-    ]
+    return lambda: [line for line in running.output().splitlines() if line.startswith(f"limpet: {beginning}")]
 
 
 @http_test
@@ -93,7 +91,7 @@ async def test_a_session_calls_the_new_code_and_a_running_call_ends_with_the_old
         running.tell(signal.SIGCONT)
         reloaded = lines(running, "reloaded")
         await until(lambda: len(reloaded()) == 1)
-        assert reloaded() == [f"holdfast: reloaded: {place / 'parts.py'} changed"]
+        assert reloaded() == [f"limpet: reloaded: {place / 'parts.py'} changed"]
         # A connection that is open may be answered by the old process for a second.
         await until(lambda: running_call.resumed > 0)
         assert await client.call("word") == "four 2"
@@ -122,7 +120,7 @@ async def test_a_session_calls_the_new_code_and_a_running_call_ends_with_the_old
         assert await client.call("later") == "early"
         (place / "imported_by_a_call.py").write_text("WORD = 'late'\n")
         await until(lambda: len(reloaded()) == 3)
-        assert reloaded()[2] == f"holdfast: reloaded: {place / 'imported_by_a_call.py'} changed"
+        assert reloaded()[2] == f"limpet: reloaded: {place / 'imported_by_a_call.py'} changed"
         assert running.end() == 0
         assert "Traceback" not in running.output().rpartition("SyntaxError")[2]
 
@@ -149,8 +147,8 @@ async def test_the_new_file_that_breaks_the_server_is_watched_and_so_is_a_start_
 async def test_a_program_and_a_file_of_servers_are_reloaded_too(place: Path) -> None:
     (place / "run.py").write_text("from app import server\nserver.run()\n")
     table = f"[servers.a]\npath = '/mcp'\ncommand = ['{sys.executable}', 'run.py']\n"
-    (place / "holdfast.toml").write_text(table)
-    with fleet("--reload", target=str(place / "holdfast.toml")) as running:
+    (place / "limpet.toml").write_text(table)
+    with fleet("--reload", target=str(place / "limpet.toml")) as running:
         client = await Anywhere.opened(running.port)
         assert await client.call("plain") == "one"
         (place / "parts.py").write_text("WORD = 'two'\n")
@@ -160,9 +158,9 @@ async def test_a_program_and_a_file_of_servers_are_reloaded_too(place: Path) -> 
         assert f"{place / 'run.py'} changed" in reloaded()[0]
         await until(lambda: len(running.workers()) == 1)
         assert await client.call("plain") == "two"
-        save(place, f"{table}colour = 'red'\n", "holdfast.toml")
+        save(place, f"{table}colour = 'red'\n", "limpet.toml")
         await until(lambda: "the key colour is unknown" in running.output())
-        save(place, f"{table}\n[servers.b]\nobject = 'app.py'\n", "holdfast.toml")
+        save(place, f"{table}\n[servers.b]\nobject = 'app.py'\n", "limpet.toml")
         await until(lambda: len(reloaded()) == 2)
         await until(lambda: len(running.workers()) == 1)
         other = await Anywhere.opened(running.port, path="/b/mcp")
@@ -189,7 +187,7 @@ async def test_a_server_that_cannot_start_is_tried_again_when_it_is_saved(
     command = [
         sys.executable,
         "-m",
-        "holdfast",
+        "limpet",
         "serve",
         str(place / "app.py"),
         "--reload",
@@ -248,7 +246,7 @@ async def test_a_worker_whose_import_hangs_ends_with_a_killed_parent_and_leaves_
     app.write_text(
         "import time\nfrom pathlib import Path\nPath(__file__ + '.began').touch()\ntime.sleep(600)\n"
     )
-    words = [sys.executable, "-m", "holdfast", "serve", str(app), "--reload", "--http", "127.0.0.1:0"]
+    words = [sys.executable, "-m", "limpet", "serve", str(app), "--reload", "--http", "127.0.0.1:0"]
     with subprocess.Popen(words, env={**os.environ, "TMPDIR": str(home)}) as process:
         await until(Path(f"{app}.began").exists)
         (worker,) = children(process.pid)
@@ -311,7 +309,7 @@ def test_a_store_of_one_process_is_refused(place: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "holdfast",
+        "limpet",
         "serve",
         str(place / "app.py"),
         "--reload",

@@ -32,7 +32,7 @@ def redis() -> Iterator[RedisServer]:
 def replicas(redis: RedisServer, count: int, *options: str) -> Iterator[list[Fleet]]:
     """Run processes that share a Redis; its URL is in no argument list."""
     with contextlib.ExitStack() as stack:
-        env = {"HOLDFAST_STORE": redis.url}
+        env = {"LIMPET_STORE": redis.url}
         yield [stack.enter_context(fleet(*options, env=env)) for _ in range(count)]
 
 
@@ -107,7 +107,7 @@ async def test_restarting_one_process_after_another_loses_no_running_call(
     redis: RedisServer, tmp_path: Path
 ) -> None:
     with contextlib.ExitStack() as stack:
-        env = {"HOLDFAST_STORE": redis.url}
+        env = {"LIMPET_STORE": redis.url}
         ports = (free_port(), free_port())
         old = [stack.enter_context(fleet(env=env, http=f"127.0.0.1:{port}")) for port in ports]
         client = await at_every(ports)
@@ -156,7 +156,7 @@ def test_a_password_is_neither_needed_in_the_arguments_nor_shown() -> None:
     with redis_server() as guarded:
         assert guarded.tell("CONFIG", "SET", "requirepass", "sEcret") == "OK"
         url = f"redis://:sEcret@127.0.0.1:{guarded.port}/0"
-        with fleet("--workers", "2", env={"HOLDFAST_STORE": url}) as running:
+        with fleet("--workers", "2", env={"LIMPET_STORE": url}) as running:
             lines = [_arguments(pid) for pid in (running.pid, *running.workers())]
             assert len(lines) == 3
             assert "sEcret" not in "".join(lines)
@@ -173,7 +173,7 @@ def _arguments(pid: int) -> str:
 async def test_a_stopping_process_is_first_not_ready_then_refuses_new_calls_then_ends(
     redis: RedisServer,
 ) -> None:
-    env = {"HOLDFAST_STORE": redis.url, "SHOP_NOTICE": "3"}
+    env = {"LIMPET_STORE": redis.url, "SHOP_NOTICE": "3"}
     with fleet(env=env) as running:
         client = await Anywhere.opened(running.port, version="2025-06-18")
         journey = Journey(client, "steps", n=50, seconds=0.1)

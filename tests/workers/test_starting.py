@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import workers
-from holdfast.cli.worker import Job
-from holdfast.cli.workers import Supervisor, WorkerProcess
+from limpet.cli import workers
+from limpet.cli.worker import Job
+from limpet.cli.workers import Supervisor, WorkerProcess
 from tests.support import BOUND, async_test, until, wait_until
 from tests.workers.fleet import children, fleet, lives
 
@@ -22,7 +22,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from holdfast import Server
+from limpet import Server
 
 MOOD = Path(__file__).with_name("mood")
 
@@ -93,7 +93,7 @@ def test_a_server_whose_first_worker_hangs_ends_and_says_why(mood: Path) -> None
         "0.1",
     ]
     ended = subprocess.run(
-        [sys.executable, "-m", "holdfast", "serve", *words],
+        [sys.executable, "-m", "limpet", "serve", *words],
         check=False,
         capture_output=True,
         text=True,

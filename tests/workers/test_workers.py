@@ -12,7 +12,7 @@ from typing import Literal
 
 import pytest
 
-import holdfast
+import limpet
 from tests.http.client import Connection, Response, http_test, value
 from tests.messages import LATEST, Json
 from tests.support import async_test, until, wait_until
@@ -181,7 +181,7 @@ async def test_a_stop_lets_running_calls_finish_and_is_a_good_end() -> None:
             in await (await clients[0].post({"jsonrpc": "2.0", "id": "p", "method": "ping"})).answer()
         )
         refused = await _refusal(clients[1])
-        assert (refused.status, refused.headers["holdfast-refused"]) == (503, "not-executed")
+        assert (refused.status, refused.headers["limpet-refused"]) == (503, "not-executed")
         assert set(await asyncio.gather(*tasks)) <= set(workers)
         assert not any(journey.resumed for journey in journeys)
         await until(lambda: running.popen.poll() is not None)
@@ -227,7 +227,7 @@ async def test_no_call_of_our_own_client_fails_in_a_rolling_restart(
     pair: Fleet, era: Literal["sessionless", "sessions"]
 ) -> None:
     before = set(pair.workers())
-    async with holdfast.Client(f"http://127.0.0.1:{pair.port}/mcp", protocol_version=era) as client:
+    async with limpet.Client(f"http://127.0.0.1:{pair.port}/mcp", protocol_version=era) as client:
         progress: list[float] = []
         long = asyncio.create_task(
             client.call_tool(

@@ -4,7 +4,7 @@ import asyncio
 import json
 from datetime import UTC, datetime
 
-from holdfast import __version__
+from limpet import __version__
 from tools.comparison.collect import collected
 from tools.comparison.page import DATA, PAGE, written
 from tools.comparison.peers import PEERS

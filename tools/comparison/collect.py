@@ -1,4 +1,4 @@
-"""Runs the rows against a server: the probes of `holdfast check`, the trials, and a kill of the process."""
+"""Runs the rows against a server: the probes of `limpet check`, the trials, and a kill of the process."""
 
 import asyncio
 import subprocess
@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from holdfast.checking.ground import ProbeFailed
-from holdfast.checking.lane import Lane, Question
-from holdfast.checking.peer import Peer as Connection
-from holdfast.errors import HoldfastError
-from holdfast.testing import check
+from limpet.checking.ground import ProbeFailed
+from limpet.checking.lane import Lane, Question
+from limpet.checking.peer import Peer as Connection
+from limpet.errors import LimpetError
+from limpet.testing import check
 from tools.comparison.peers import START_SECONDS, Peer, started, wait_until_connected
 from tools.comparison.rows import ROWS
 from tools.comparison.trials import TRIALS, Cell, judged, session
@@ -75,7 +75,7 @@ async def _continued(lane: Lane, timeout: float) -> str:
     lane.peer = connection
     try:
         outcome = await lane.ask(Question("ping", {}, ""))
-    except HoldfastError as error:
+    except LimpetError as error:
         raise ProbeFailed(str(error)) from error
     finally:
         await connection.aclose()

@@ -29,7 +29,7 @@ class Peer(NamedTuple):
     words: tuple[str, ...]
 
     def command(self, port: int, store: Path) -> list[str]:
-        """Return the command line of the server. Only Holdfast has a store."""
+        """Return the command line of the server. Only Limpet has a store."""
         words = [word.format(port=port, store=store) for word in self.words]
         return [self.program, *words]
 
@@ -40,11 +40,11 @@ def _python(name: str, key: str, script: str) -> Peer:
 
 PEERS: Final = (
     Peer(
-        "Holdfast",
+        "Limpet",
         "",
         sys.executable,
         (
-            *("-m", "holdfast", "serve", f"{SERVERS / 'of_holdfast.py'}:server", "--log-level", "error"),
+            *("-m", "limpet", "serve", f"{SERVERS / 'of_limpet.py'}:server", "--log-level", "error"),
             *("--http", "127.0.0.1:{port}", "--store", "sqlite:///{store}"),
         ),
     ),

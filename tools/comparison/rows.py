@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 
 class Row(NamedTuple):
-    """One behaviour. `key` is a probe of `holdfast check` or a trial of tools/comparison/trials.py."""
+    """One behaviour. `key` is a probe of `limpet check` or a trial of tools/comparison/trials.py."""
 
     key: str
     title: str

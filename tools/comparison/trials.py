@@ -1,16 +1,16 @@
-"""Trials beside the probes of `holdfast check`: each returns a sentence, or raises Failed or NotApplicable."""
+"""Trials beside the probes of `limpet check`: each returns a sentence, or raises Failed or NotApplicable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
-from holdfast import Client
-from holdfast.checking.ground import NotApplicable, ProbeFailed
-from holdfast.checking.lane import Lane, Question, initialize
-from holdfast.checking.peer import Peer
-from holdfast.checking.seen_response import SeenResponse
-from holdfast.errors import HoldfastError
-from holdfast.wire.sse import EventParser
+from limpet import Client
+from limpet.checking.ground import NotApplicable, ProbeFailed
+from limpet.checking.lane import Lane, Question, initialize
+from limpet.checking.peer import Peer
+from limpet.checking.seen_response import SeenResponse
+from limpet.errors import LimpetError
+from limpet.wire.sse import EventParser
 
 LOOK: Final = Question(
     "tools/call", {"name": "look", "arguments": {}, "_meta": {"progressToken": "look"}}, "content"
@@ -147,7 +147,7 @@ async def asked(peer: Peer, version: str) -> str:
             peer.url, protocol_version=version, elicitation=user, timeout=peer.patience
         ) as client:
             done = await client.call_tool("ask", {}, raise_on_error=False)
-    except HoldfastError as error:
+    except LimpetError as error:
         raise ProbeFailed(str(error)) from error
     if done.text != "hello Ada":
         raise ProbeFailed(done.text)
@@ -183,5 +183,5 @@ async def judged(trial: Awaitable[str]) -> Cell:
         return Cell("pass", await trial)
     except NotApplicable as error:
         return Cell("not applicable", str(error))
-    except HoldfastError as error:
+    except LimpetError as error:
         return Cell("fail", str(error))

@@ -30,7 +30,7 @@ CALM: Final = 20.0
 LIMIT: Final = 120.0
 """Seconds within which an operator must see the cause."""
 PROGRAM: Final = "drill"
-"""The target of a fault in which the server is a program behind Holdfast."""
+"""The target of a fault in which the server is a program behind Limpet."""
 Cause = Callable[[list[Fleet], RedisServer | None], Awaitable[None]]
 _KEPT: Final[list[object]] = []
 """Connections and tasks of the fault, which stay open."""
@@ -131,7 +131,7 @@ def running(fault: Fault) -> Iterator[tuple[list[Fleet], RedisServer | None]]:
 
 def _served(stack: contextlib.ExitStack, fault: Fault, options: list[str]) -> Fleet:
     if fault.target == PROGRAM:
-        file = PICTURES / "holdfast.json"
+        file = PICTURES / "limpet.json"
         file.write_text(json.dumps({"mcpServers": {PROGRAM: {"command": sys.executable, "args": [APP]}}}))
         return stack.enter_context(operated(*options, target=str(file)))
     return stack.enter_context(operated(*options, target=fault.target))

@@ -3,8 +3,8 @@
 import asyncio
 import time
 
-from holdfast import Context, Server, ToolError
-from holdfast.auth.verifiers import Introspection
+from limpet import Context, Server, ToolError
+from limpet.auth.verifiers import Introspection
 
 server = Server("drill")
 verify = Introspection(

@@ -1,23 +1,23 @@
 {{- /* The name of every object. */ -}}
-{{- define "holdfast.name" -}}
+{{- define "limpet.name" -}}
 {{ .Release.Name | trunc 50 | trimSuffix "-" }}
 {{- end -}}
 
-{{- define "holdfast.labels" -}}
+{{- define "limpet.labels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
 {{- /* The name of the Secret of a value: one that exists, or the one that the chart makes. */ -}}
-{{- define "holdfast.secret" -}}
-{{ if .secret.name }}{{ .secret.name }}{{ else }}{{ include "holdfast.name" .root }}-secrets{{ end }}
+{{- define "limpet.secret" -}}
+{{ if .secret.name }}{{ .secret.name }}{{ else }}{{ include "limpet.name" .root }}-secrets{{ end }}
 {{- end -}}
 
 {{- /* A variable from a Secret. */ -}}
-{{- define "holdfast.variable" -}}
+{{- define "limpet.variable" -}}
 - name: {{ .variable }}
   valueFrom:
     secretKeyRef:
-      name: {{ include "holdfast.secret" . }}
+      name: {{ include "limpet.secret" . }}
       key: {{ .secret.key }}
 {{- end -}}

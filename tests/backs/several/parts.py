@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from holdfast import Client, Context, Server
-from holdfast.backs.proxy.options import ProxyOptions
-from holdfast.errors import NotSent
-from holdfast.server.proxy import Proxy
-from holdfast.testing import NotingObserver
-from holdfast.upstream.connectors import Connector
-from holdfast.upstream.link import Receiver, UpstreamLink
+from limpet import Client, Context, Server
+from limpet.backs.proxy.options import ProxyOptions
+from limpet.errors import NotSent
+from limpet.server.proxy import Proxy
+from limpet.testing import NotingObserver
+from limpet.upstream.connectors import Connector
+from limpet.upstream.link import Receiver, UpstreamLink
 from tests.backs.behind import Behind
 
 ERAS: Final = ("sessions", "sessionless")

@@ -7,18 +7,18 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import Principal, Server
-from holdfast.backs.proxy.scopes import ScopeTable
-from holdfast.backs.proxy.subscriptions import Subscriptions
-from holdfast.backs.several import lists, presence, routes
-from holdfast.backs.several.back import SeveralBack
-from holdfast.backs.several.members import Member
-from holdfast.backs.several.presence import Presence
-from holdfast.backs.several.routes import Routes
-from holdfast.core.ledger import Ledger
-from holdfast.engine.caller import Caller
-from holdfast.errors import McpError, SessionGone
-from holdfast.testing import NotingObserver
+from limpet import Principal, Server
+from limpet.backs.proxy.scopes import ScopeTable
+from limpet.backs.proxy.subscriptions import Subscriptions
+from limpet.backs.several import lists, presence, routes
+from limpet.backs.several.back import SeveralBack
+from limpet.backs.several.members import Member
+from limpet.backs.several.presence import Presence
+from limpet.backs.several.routes import Routes
+from limpet.core.ledger import Ledger
+from limpet.engine.caller import Caller
+from limpet.errors import McpError, SessionGone
+from limpet.testing import NotingObserver
 from tests.backs.several.parts import PATIENCE, Part, client_of, made_of, server_of
 from tests.support import until, virtual_test_within
 

@@ -4,15 +4,15 @@ from typing import Final
 
 import pytest
 
-from holdfast import Server
-from holdfast.backs.components import ComponentTable
-from holdfast.errors import McpError
-from holdfast.ops.figures import Figures
-from holdfast.ops.fleet import FleetView
-from holdfast.ops.metrics.reading import samples_of
-from holdfast.ops.operated import Operated
-from holdfast.ops.ring import Ring
-from holdfast.ops.served_process import Part as OperatedPart
+from limpet import Server
+from limpet.backs.components import ComponentTable
+from limpet.errors import McpError
+from limpet.ops.figures import Figures
+from limpet.ops.fleet import FleetView
+from limpet.ops.metrics.reading import samples_of
+from limpet.ops.operated import Operated
+from limpet.ops.ring import Ring
+from limpet.ops.served_process import Part as OperatedPart
 from tests.backs.several.parts import Part, client_of, made_of, server_of
 from tests.support import virtual_test_within
 
@@ -50,10 +50,10 @@ async def test_operators_see_each_part_by_its_name() -> None:
                 (sample.family, *sample.labels): sample
                 for sample in await samples_of([("all", server.engine, operated)])
             }
-            failures = shown["holdfast_upstream_unreachable_total", "all/b"]
+            failures = shown["limpet_upstream_unreachable_total", "all/b"]
             assert failures.value >= 1
-            assert shown["holdfast_upstream_last_success_timestamp_seconds", "all/a"].value > 0
-            assert shown["holdfast_upstream_last_success_timestamp_seconds", "all/b"].value == 0
-            assert ("holdfast_upstream_last_success_timestamp_seconds", "all") not in shown
+            assert shown["limpet_upstream_last_success_timestamp_seconds", "all/a"].value > 0
+            assert shown["limpet_upstream_last_success_timestamp_seconds", "all/b"].value == 0
+            assert ("limpet_upstream_last_success_timestamp_seconds", "all") not in shown
     failed = [event for event in ring.after(0) if event.event == "upstream.unreachable"]
     assert {event.facts["server"] for event in failed} == {"all/b"}

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from holdfast import Server, Settings
-from holdfast.config import Limits, Times
-from holdfast.core.lifecycle import SessionInput
-from holdfast.testing import NotingObserver
+from limpet import Server, Settings
+from limpet.config import Limits, Times
+from limpet.core.lifecycle import SessionInput
+from limpet.testing import NotingObserver
 from tests.backs.several.parts import Part, server_of
 from tests.simulation.cluster import Cluster
 from tests.support import LoopClock, until, virtual_test

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from holdfast.errors import McpError
-from holdfast.protocol.types import Result, Tool
-from holdfast.server.authoring.middleware import CallNext, MiddlewareRequest
+from limpet.errors import McpError
+from limpet.protocol.types import Result, Tool
+from limpet.server.authoring.middleware import CallNext, MiddlewareRequest
 from tests.backs.several.parts import ERAS, PATIENCE, Part, client_of, made_of, server_of
 from tests.support import VirtualLoop, until, virtual_test_within
 

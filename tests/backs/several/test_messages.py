@@ -5,16 +5,16 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Client, Context, Server
-from holdfast.backs.components import ComponentTable
-from holdfast.config import Limits, Settings
-from holdfast.content import EmbeddedResource, ResourceLink, TextResourceContents
-from holdfast.errors import OUTCOME_UNKNOWN, ConfigError, McpError
-from holdfast.protocol.types import Result
-from holdfast.server.authoring.middleware import CallNext, Middleware, MiddlewareRequest
-from holdfast.server.running.native_back import NativeBack
-from holdfast.testing import NotingObserver
-from holdfast.types import PromptReference, ResourceReference
+from limpet import Client, Context, Server
+from limpet.backs.components import ComponentTable
+from limpet.config import Limits, Settings
+from limpet.content import EmbeddedResource, ResourceLink, TextResourceContents
+from limpet.errors import OUTCOME_UNKNOWN, ConfigError, McpError
+from limpet.protocol.types import Result
+from limpet.server.authoring.middleware import CallNext, Middleware, MiddlewareRequest
+from limpet.server.running.native_back import NativeBack
+from limpet.testing import NotingObserver
+from limpet.types import PromptReference, ResourceReference
 from tests.backs.several.parts import ERAS, Part, client_of, made_of, server_of
 from tests.support import until, virtual_test_within
 

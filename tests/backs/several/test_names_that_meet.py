@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from holdfast import Server
-from holdfast.config import Limits, Settings
-from holdfast.errors import McpError
-from holdfast.testing import NotingObserver
+from limpet import Server
+from limpet.config import Limits, Settings
+from limpet.errors import McpError
+from limpet.testing import NotingObserver
 from tests.backs.several.parts import ERAS, PATIENCE, Part, client_of, made_of, server_of
 from tests.support import until, virtual_test_within
 

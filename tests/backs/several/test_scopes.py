@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import Principal, Server
-from holdfast.backs.components import ComponentTable
-from holdfast.backs.proxy.scopes import ScopeTable
-from holdfast.backs.several.access import joined_access
-from holdfast.config import HttpSettings, Settings
-from holdfast.engine.caller import Caller
-from holdfast.errors import ConfigError, HoldfastError, McpError
-from holdfast.testing import NotingObserver
+from limpet import Principal, Server
+from limpet.backs.components import ComponentTable
+from limpet.backs.proxy.scopes import ScopeTable
+from limpet.backs.several.access import joined_access
+from limpet.config import HttpSettings, Settings
+from limpet.engine.caller import Caller
+from limpet.errors import ConfigError, LimpetError, McpError
+from limpet.testing import NotingObserver
 from tests.backs.several.parts import ERAS, Part, client_of, made_of, server_of
 from tests.support import virtual_test_within
 
@@ -44,7 +44,7 @@ async def test_a_scope_of_one_part_is_needed_for_its_own_components(era: str) ->
                 client.call_tool("a_secret"),
                 client.read_resource("note://a/a"),
             ):
-                with pytest.raises(HoldfastError):
+                with pytest.raises(LimpetError):
                     await refused
         async with client_of(server, era, principal=BOB) as client:
             assert "a_secret" in [tool.name for tool in await client.list_tools()]
@@ -57,7 +57,7 @@ async def test_a_scope_of_one_part_is_needed_for_its_own_components(era: str) ->
 async def test_without_prefixes_a_name_that_two_parts_may_have_needs_the_scopes_of_both(era: str) -> None:
     async with made_of(parts(), prefixed=False) as server:
         async with client_of(server, era, principal=ADA) as client:
-            with pytest.raises(HoldfastError):
+            with pytest.raises(LimpetError):
                 await client.call_tool("say")
         async with client_of(server, era, principal=BOB) as client:
             assert (await client.call_tool("say")).text == "a.say"

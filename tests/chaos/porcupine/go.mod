@@ -1,4 +1,4 @@
-module holdfast/porcupine
+module limpet/porcupine
 
 go 1.16
 

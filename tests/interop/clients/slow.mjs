@@ -27,7 +27,7 @@ async function conversation(client, label) {
     }
     const orders = [];
     for (const [dish, key] of [['soup', 'one'], ['soup', 'one'], ['fish', 'two']]) {
-        orders.push((await call('order', { dish }, { 'holdfast/idempotency-key': `${label}-${key}` })).result);
+        orders.push((await call('order', { dish }, { 'limpet/idempotency-key': `${label}-${key}` })).result);
     }
     found.orders = orders.map((one) => one.split(' ')[0]);
     found['runs once'] = orders[0] === orders[1] && orders[1] !== orders[2];

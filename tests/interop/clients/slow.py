@@ -112,9 +112,7 @@ async def conversation(client: Any, label: str) -> dict[str, Any]:
         found[tool] = structured(result)
     keyed = [
         structured(
-            await client.call_tool(
-                "order", {"dish": dish}, meta={"holdfast/idempotency-key": f"{label}-{key}"}
-            )
+            await client.call_tool("order", {"dish": dish}, meta={"limpet/idempotency-key": f"{label}-{key}"})
         )
         for dish, key in (("soup", "one"), ("soup", "one"), ("fish", "two"))
     ]

@@ -7,7 +7,7 @@ from typing import Any
 import mcp_types as types
 from mcp.server.lowlevel import Server
 
-from holdfast import Hosted
+from limpet import Hosted
 
 FORM = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 

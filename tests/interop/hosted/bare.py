@@ -1,6 +1,6 @@
 # mypy: disable-error-code="import-not-found"
 # The frameworks live in .peers, never in our environment.
-"""Serves an object by its own framework, without Holdfast: python bare.py mcp1|mcp2|fastmcp [PORT]; without a port, on stdio.
+"""Serves an object by its own framework, without Limpet: python bare.py mcp1|mcp2|fastmcp [PORT]; without a port, on stdio.
 
 `mcp1 PORT sse` serves the transport HTTP+SSE of 2024-11-05.
 """

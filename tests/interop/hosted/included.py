@@ -4,7 +4,7 @@
 from fastmcp import FastMCP
 from mcp.server.lowlevel import Server as LowLevelServer
 
-from holdfast import Hosted, Server
+from limpet import Hosted, Server
 from tests.interop.hosted import fastmcp_app, mcp2_app
 
 empty = FastMCP("empty")

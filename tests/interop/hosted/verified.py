@@ -1,10 +1,10 @@
-"""The object of the framework that the environment names, hosted with a verifier of Holdfast."""
+"""The object of the framework that the environment names, hosted with a verifier of Limpet."""
 
 import os
 from importlib import import_module
 from typing import Final
 
-from holdfast import Hosted, Principal
+from limpet import Hosted, Principal
 
 SCOPES: Final = {"ada": frozenset({"admin"})}
 """By the user's name. All others have none."""

@@ -1,1 +1,1 @@
-"""A real authorization server, a protected server of Holdfast, and OAuth clients of several projects."""
+"""A real authorization server, a protected server of Limpet, and OAuth clients of several projects."""

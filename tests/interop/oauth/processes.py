@@ -24,7 +24,7 @@ PROGRAMS: Final = {
     "mcp2": (".peers/mcp2/bin/python", "oauth_mcp2.py", "peers"),
     "fastmcp": (".peers/fastmcp/bin/python", "oauth_fastmcp.py", "peers"),
     "ts2": (".node/bin/node", "oauth_ts2.mjs", "node"),
-    "holdfast": (sys.executable, "oauth_holdfast.py", "venv"),
+    "limpet": (sys.executable, "oauth_limpet.py", "venv"),
 }
 """By client: its program, its script, and the make target that installs it."""
 

@@ -6,9 +6,9 @@ from typing import Any
 import jwt
 from msgspec.structs import replace
 
-from holdfast import Context, Principal, Server
-from holdfast.auth.verifiers import JwtVerifier
-from holdfast.errors import NoSession
+from limpet import Context, Principal, Server
+from limpet.auth.verifiers import JwtVerifier
+from limpet.errors import NoSession
 
 
 class KeyNoting(JwtVerifier):

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast import ConfigError, Remote
-from holdfast.auth.forward_key import CredentialSealer, ForwardKey, new_key
-from holdfast.testing import SeededRandom
+from limpet import ConfigError, Remote
+from limpet.auth.forward_key import CredentialSealer, ForwardKey, new_key
+from limpet.testing import SeededRandom
 
 OLD, NEW = new_key(SeededRandom(1)), new_key(SeededRandom(2))
 HEADERS = {"authorization": "Bearer secret", "cookie": "sid=ü"}
@@ -71,9 +71,9 @@ def test_both_alphabets_of_base64_are_read_with_and_without_padding(kind: object
 )
 def test_what_is_no_key_is_refused_and_not_repeated(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as refused:
-        ForwardKey(text, "HOLDFAST_FORWARD_KEY")
+        ForwardKey(text, "LIMPET_FORWARD_KEY")
     message = str(refused.value)
-    assert message.startswith("HOLDFAST_FORWARD_KEY")
+    assert message.startswith("LIMPET_FORWARD_KEY")
     assert "openssl rand -base64 32" in message
     assert not text.strip(" \n,") or text not in message
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.auth import Principal
-from holdfast.errors import ConfigError
+from limpet.auth import Principal
+from limpet.errors import ConfigError
 
 
 @pytest.mark.parametrize("part", ["subject", "issuer", "client"])

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.auth.seal import MAX_SEALED, Sealer
-from holdfast.testing import SeededRandom
+from limpet.auth.seal import MAX_SEALED, Sealer
+from limpet.testing import SeededRandom
 
 
 def sealer(seed: int = 1, purpose: str = "test", *keys: bytes) -> Sealer:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.auth import Principal
-from holdfast.backs.environment import VALUE_BYTES, Environment, FromClaim, FromHeader
-from holdfast.engine.caller import Caller
-from holdfast.errors import ConfigError, McpError
+from limpet.auth import Principal
+from limpet.backs.environment import VALUE_BYTES, Environment, FromClaim, FromHeader
+from limpet.engine.caller import Caller
+from limpet.errors import ConfigError, McpError
 
 
 def caller(claims: dict[str, Any] | None = None, **headers: str) -> Caller:
@@ -68,7 +68,7 @@ def test_a_value_is_bounded_and_has_no_nul() -> None:
         *("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "CLASSPATH", "GIT_SSH_COMMAND", "NPM_CONFIG_REGISTRY", "npm_config_x"),
         *("HTTPS_PROXY", "https_proxy", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "OPENSSL_CONF", "HOME", "TMPDIR", "SHELL"),
         *("DOTNET_STARTUP_HOOKS", "PHPRC", "PHP_INI_SCAN_DIR", "GODEBUG", "GCONV_PATH", "UV_INDEX_URL", "PIP_INDEX_URL"),
-        *("HOLDFAST_STORE", "holdfast_x", "", "A B", "A=B", "1A", "A\0"),
+        *("LIMPET_STORE", "limpet_x", "", "A B", "A=B", "1A", "A\0"),
     ],
 )  # fmt: skip
 def test_a_variable_that_could_change_the_program_or_its_peers_never_comes_from_a_client(name: str) -> None:

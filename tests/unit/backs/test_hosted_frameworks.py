@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.backs.hosted import frameworks
-from holdfast.backs.hosted.frameworks import core_of, framework_of
-from holdfast.cli.target import load
-from holdfast.errors import ConfigError
+from limpet.backs.hosted import frameworks
+from limpet.backs.hosted.frameworks import core_of, framework_of
+from limpet.cli.target import load
+from limpet.errors import ConfigError
 
 CORE = SimpleNamespace(name="core")
 
@@ -61,7 +61,7 @@ def test_fastmcp_2_and_3_are_refused_with_the_command_that_works(
 ) -> None:
     installed(monkeypatch, fastmcp=version, mcp="1.30.0")
     with pytest.raises(
-        ConfigError, match=r"of fastmcp [23] cannot be hosted.*holdfast serve -- python my/app\.py"
+        ConfigError, match=r"of fastmcp [23] cannot be hosted.*limpet serve -- python my/app\.py"
     ):
         core_of(fake("fastmcp.server.server.FastMCP", _mcp_server=CORE), place="my/app.py")
 

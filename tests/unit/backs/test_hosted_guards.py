@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 import pytest
 
-from holdfast.backs.hosted.guards import Guards
-from holdfast.testing import NotingObserver
+from limpet.backs.hosted.guards import Guards
+from limpet.testing import NotingObserver
 from tests.support import virtual_test
 
 

@@ -9,11 +9,11 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from holdfast.backs.hosted.lifespan import Lifespan
-from holdfast.errors import ConfigError, LifespanEnded, NotSent
-from holdfast.ports import Ports, SilentObserver, SystemClock, SystemRandom
-from holdfast.server import hosted as target
-from holdfast.upstream.settings import ClientLimits, ClientTimes
+from limpet.backs.hosted.lifespan import Lifespan
+from limpet.errors import ConfigError, LifespanEnded, NotSent
+from limpet.ports import Ports, SilentObserver, SystemClock, SystemRandom
+from limpet.server import hosted as target
+from limpet.upstream.settings import ClientLimits, ClientTimes
 from tests.support import async_test, until
 
 COLOR: contextvars.ContextVar[str] = contextvars.ContextVar("color", default="none")

@@ -10,18 +10,18 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.backs.hosted.lifespan import Lifespan
-from holdfast.backs.hosted.run import STOP_SECONDS, Dialect
-from holdfast.backs.hosted.streams import RunInput
-from holdfast.engine.caller import Caller
-from holdfast.errors import BadAnswer, McpError, NotSent, OutcomeUnknown
-from holdfast.ports import Ports, SystemClock, SystemRandom
-from holdfast.server.hosted import HostedConnector
-from holdfast.testing import NotingObserver
-from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
-from holdfast.upstream.pending import OutgoingRequest
-from holdfast.upstream.profile import ClientProfile
-from holdfast.upstream.settings import ClientTimes
+from limpet.backs.hosted.lifespan import Lifespan
+from limpet.backs.hosted.run import STOP_SECONDS, Dialect
+from limpet.backs.hosted.streams import RunInput
+from limpet.engine.caller import Caller
+from limpet.errors import BadAnswer, McpError, NotSent, OutcomeUnknown
+from limpet.ports import Ports, SystemClock, SystemRandom
+from limpet.server.hosted import HostedConnector
+from limpet.testing import NotingObserver
+from limpet.upstream.connection import Callbacks, Connection, ConnectionOptions
+from limpet.upstream.pending import OutgoingRequest
+from limpet.upstream.profile import ClientProfile
+from limpet.upstream.settings import ClientTimes
 from tests.support import virtual_test
 
 WELCOME = {

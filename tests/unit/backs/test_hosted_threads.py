@@ -8,8 +8,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from holdfast.backs.hosted.run import share_threads
-from holdfast.transports.threads import OWNER
+from limpet.backs.hosted.run import share_threads
+from limpet.transports.threads import OWNER
 from tests.support import BOUND, async_test, until
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.backs.proxy.outbox import Outbox, Space
-from holdfast.core.ledger import Ledger
-from holdfast.testing import NotingObserver
+from limpet.backs.proxy.outbox import Outbox, Space
+from limpet.core.ledger import Ledger
+from limpet.testing import NotingObserver
 from tests.support import virtual_test
 
 LOG = "notifications/message"
@@ -69,7 +69,7 @@ async def test_the_client_reads_once_how_many_log_messages_are_missing_after_tho
     *kept, (method, gap) = await client.has_read()
     assert [params["data"] for _, params in kept] == [0, 1, 2]
     assert method == LOG
-    assert (gap["level"], gap["logger"]) == ("error", "holdfast")
+    assert (gap["level"], gap["logger"]) == ("error", "limpet")
     assert gap["data"].startswith("48 messages")
     log(client.outbox, "later")
     assert (await client.has_read())[-1][1]["data"] == "later"

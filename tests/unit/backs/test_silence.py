@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.backs.proxy.silence import Silence, Wait
+from limpet.backs.proxy.silence import Silence, Wait
 from tests.support import virtual_test
 
 

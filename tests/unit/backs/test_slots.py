@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from holdfast.engine.slots import Slots
-from holdfast.errors import Busy
+from limpet.engine.slots import Slots
+from limpet.errors import Busy
 from tests.support import virtual_test
 
 

@@ -3,11 +3,11 @@
 import asyncio
 from typing import Any, Final, cast
 
-from holdfast.backs.proxy.subscriptions import LISTENERS, READY_SECONDS, Subscriptions
-from holdfast.errors import McpError
-from holdfast.testing import NotingObserver
-from holdfast.upstream.connection import Connection
-from holdfast.upstream.negotiation import Agreed
+from limpet.backs.proxy.subscriptions import LISTENERS, READY_SECONDS, Subscriptions
+from limpet.errors import McpError
+from limpet.testing import NotingObserver
+from limpet.upstream.connection import Connection
+from limpet.upstream.negotiation import Agreed
 from tests.support import LoopClock, until, virtual_test
 
 AGREED: Final = Agreed(version="2025-11-25", server={}, capabilities={})

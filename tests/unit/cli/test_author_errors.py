@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import ConfigError, Server, Servers
-from holdfast.cli.main import _warning, main
-from holdfast.ops import tracebacks
+from limpet import ConfigError, Server, Servers
+from limpet.cli.main import _warning, main
+from limpet.ops import tracebacks
 
-HEAD = "from holdfast import Server\nserver = Server('s')\n"
-LIFESPAN = """from holdfast import Server
+HEAD = "from limpet import Server\nserver = Server('s')\n"
+LIFESPAN = """from limpet import Server
 async def lifespan(server):
     raise RuntimeError("no database")
     yield
@@ -54,8 +54,8 @@ WRONG = {
         "a.py:3: a tool has no option 'read_only'; use annotations=ToolAnnotations(read_only_hint=True)\n",
     ),
     "a variable": (
-        f"import os\n{HEAD}os.environ['HOLDFAST_NO_SUCH']\n",
-        "a.py cannot be imported: a.py:4: KeyError: 'HOLDFAST_NO_SUCH' (--traceback shows everything)\n",
+        f"import os\n{HEAD}os.environ['LIMPET_NO_SUCH']\n",
+        "a.py cannot be imported: a.py:4: KeyError: 'LIMPET_NO_SUCH' (--traceback shows everything)\n",
     ),
 }
 
@@ -71,7 +71,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
-    monkeypatch.setattr(sys, "argv", ["holdfast", *words])
+    monkeypatch.setattr(sys, "argv", ["limpet", *words])
     with pytest.raises(SystemExit) as end:
         main()
     return end.value.code
@@ -92,7 +92,7 @@ def test_an_error_has_one_line_with_the_place_in_the_author_s_code(
     (folder / "a.py").write_text(source)
     assert ended(monkeypatch, *words) in (1, 2)
     told = capsys.readouterr().err
-    assert told.startswith(f"holdfast: {expected}")
+    assert told.startswith(f"limpet: {expected}")
     assert told.count("\n") == 1
 
 
@@ -101,10 +101,10 @@ def test_an_error_has_one_line_with_the_place_in_the_author_s_code(
     [
         (
             "return 'x'",
-            "holdfast: a.py:3 returned a wrong value\nWrongResult: tool t: it does not return int: ",
+            "limpet: a.py:3 returned a wrong value\nWrongResult: tool t: it does not return int: ",
         ),
-        ("raise SystemExit(3)", "holdfast: a.py:5 raised SystemExit (--traceback shows everything)\n"),
-        ("return undefined", "holdfast: a.py:5 raised NameError (--traceback shows everything)\n"),
+        ("raise SystemExit(3)", "limpet: a.py:5 raised SystemExit (--traceback shows everything)\n"),
+        ("return undefined", "limpet: a.py:5 raised NameError (--traceback shows everything)\n"),
     ],
 )
 def test_a_call_that_fails_has_the_place_of_its_function(
@@ -119,10 +119,10 @@ def test_a_call_that_fails_has_the_place_of_its_function(
 def test_a_forgotten_await_has_one_line() -> None:
     text = "coroutine 'Context.info' was never awaited"
     assert _warning(RuntimeWarning(text), RuntimeWarning, "a.py", 5) == (
-        f"holdfast: a.py:5: RuntimeWarning: {text}: write `await` before the call, in a function that begins "
+        f"limpet: a.py:5: RuntimeWarning: {text}: write `await` before the call, in a function that begins "
         "with `async def`\n"
     )
-    assert _warning(UserWarning("old"), UserWarning, "a.py", 6) == "holdfast: a.py:6: UserWarning: old\n"
+    assert _warning(UserWarning("old"), UserWarning, "a.py", 6) == "limpet: a.py:6: UserWarning: old\n"
 
 
 def test_traceback_shows_every_frame(
@@ -133,19 +133,19 @@ def test_traceback_shows_every_frame(
         ended(monkeypatch, "serve", "a.py", "--traceback")
         assert "registration.py" in capsys.readouterr().err
         sys.modules.pop("a", None)
-        monkeypatch.setattr("holdfast.cli.target._FILES", {})
+        monkeypatch.setattr("limpet.cli.target._FILES", {})
     (folder / "a.py").write_text(LIFESPAN)
-    monkeypatch.setattr(sys, "argv", ["holdfast", "call", "a.py", "t", "--traceback"])
+    monkeypatch.setattr(sys, "argv", ["limpet", "call", "a.py", "t", "--traceback"])
     with pytest.raises(RuntimeError, match="no database"):
         main()
 
 
-def test_a_fault_of_holdfast_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_limpet_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise KeyError("ours")
 
-    monkeypatch.setattr("holdfast.cli.words.read", broken)
-    monkeypatch.setattr(sys, "argv", ["holdfast", "serve"])
+    monkeypatch.setattr("limpet.cli.words.read", broken)
+    monkeypatch.setattr(sys, "argv", ["limpet", "serve"])
     # The function above is in a file of the tests: it is the author's.
     with pytest.raises(SystemExit):
         main()

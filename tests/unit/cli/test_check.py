@@ -1,4 +1,4 @@
-"""`holdfast check`: the table, JSON, the token, the exit status."""
+"""`limpet check`: the table, JSON, the token, the exit status."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from holdfast.cli.whole import app
+from limpet.cli.whole import app
 from tests.checking.faulty import Faulty, Request, Wrong
 from tests.command_line import run
 from tests.http.serving import under_uvicorn
@@ -18,7 +18,7 @@ from tools.ports import free_port
 
 
 def checked(faulty: Faulty, conversation: Callable[[Callable[..., Result]], None]) -> None:
-    """Serve while a conversation runs `holdfast check` against the server."""
+    """Serve while a conversation runs `limpet check` against the server."""
 
     @async_test
     async def attempt() -> None:
@@ -117,7 +117,7 @@ def test_wrong_usage_ends_with_2_and_a_server_that_is_absent_with_1(monkeypatch:
     url = f"http://127.0.0.1:{free_port()}/mcp"
     for words, said in (
         (("ftp://x",), "not a URL"),
-        (("server.py",), "server.py is not a URL. The check needs a server that is running: holdfast serve"),
+        (("server.py",), "server.py is not a URL. The check needs a server that is running: limpet serve"),
         ((url, "--arguments", "{}"), "--arguments needs --tool"),
         ((url, "--tool", "x", "--arguments", "[]"), "--arguments is not a JSON object"),
         ((url, "--only", "nothing"), "there is no probe 'nothing'; there are reachable, "),
@@ -135,7 +135,7 @@ def test_wrong_usage_ends_with_2_and_a_server_that_is_absent_with_1(monkeypatch:
     absent = run("check", url)
     assert absent.status == 1
     assert "cannot connect" in " ".join(absent.out.split())
-    assert run("inspect", url).err == f"holdfast: cannot connect to {url}: Connection refused\n"
+    assert run("inspect", url).err == f"limpet: cannot connect to {url}: Connection refused\n"
     assert "…" not in absent.out, "a long URL goes on in the next line"
     assert absent.out.count("│ n/a") == 0, "one row says it, not one for each probe"
     assert "1 fail, 33 not applicable" in absent.out

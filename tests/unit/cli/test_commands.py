@@ -11,12 +11,12 @@ from typing import Final
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.cli.whole import app
+from limpet.cli.whole import app
 from tests.command_line import run
 from tests.support import BOUND
 from tests.unit.cli.test_stores import SMALL
 
-HOLDFAST: Final = shlex.join([sys.executable, "-m", "holdfast"])
+LIMPET: Final = shlex.join([sys.executable, "-m", "limpet"])
 OF_SERVER: Final = "lifespan left\n"
 """A line that the served object prints itself."""
 
@@ -24,11 +24,11 @@ OF_SERVER: Final = "lifespan left\n"
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("run", "server.py"), "there is no command 'run'; use holdfast serve TARGET"),
-        (("server.py",), "the command is missing; use holdfast serve server.py"),
-        (("http://127.0.0.1/mcp", "--json"), "use holdfast serve http://127.0.0.1/mcp"),
-        (("a/b.py:app",), "use holdfast serve a/b.py:app"),
-        (("dev", "server.py"), "use holdfast serve TARGET --reload"),
+        (("run", "server.py"), "there is no command 'run'; use limpet serve TARGET"),
+        (("server.py",), "the command is missing; use limpet serve server.py"),
+        (("http://127.0.0.1/mcp", "--json"), "use limpet serve http://127.0.0.1/mcp"),
+        (("a/b.py:app",), "use limpet serve a/b.py:app"),
+        (("dev", "server.py"), "use limpet serve TARGET --reload"),
         (("serve", "server.py", "--port", "9000"), "serve has no option --port; use --http 127.0.0.1:PORT"),
         (
             ("serve", "server.py", "--transport=http"),
@@ -58,7 +58,7 @@ def test_ctrl_c_while_modules_are_imported_shows_no_traceback(monkeypatch: pytes
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("holdfast.cli.words.read", interrupted)
+    monkeypatch.setattr("limpet.cli.words.read", interrupted)
     told = run("demo")
     assert (told.status, told.err) == (130, "")
 
@@ -66,20 +66,20 @@ def test_ctrl_c_while_modules_are_imported_shows_no_traceback(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("holdfast ins", "inspect install"),
-        ("holdfast serve --work", "--workers"),
-        ("holdfast serve --response ", "adaptive json sse"),
-        ("holdfast install --client c", "claude-desktop claude-code cursor codex"),
-        ("holdfast demo --only ", "parallel duplicate cut replicas"),
-        ("holdfast check --only para", "parallel"),
-        ("holdfast call --protocol s", "sessions sessionless"),
+        ("limpet ins", "inspect install"),
+        ("limpet serve --work", "--workers"),
+        ("limpet serve --response ", "adaptive json sse"),
+        ("limpet install --client c", "claude-desktop claude-code cursor codex"),
+        ("limpet demo --only ", "parallel duplicate cut replicas"),
+        ("limpet check --only para", "parallel"),
+        ("limpet call --protocol s", "sessions sessionless"),
     ],
 )
 def test_a_shell_completes_commands_options_and_values(words: str, offered: str) -> None:
     variables = {
-        "_HOLDFAST_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")),
+        "_LIMPET_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")),
     }  # fmt: skip
-    done = CliRunner().invoke(app, [], env=variables, prog_name="holdfast")
+    done = CliRunner().invoke(app, [], env=variables, prog_name="limpet")
     assert done.stdout.split() == offered.split()
 
 
@@ -116,8 +116,7 @@ def test_output_that_cannot_be_written_is_one_line(words: tuple[str, ...], is_bu
     full = run(*words, out=Unwritable(errno.ENOSPC, is_buffered=is_buffered))
     assert full.status == 1
     assert (
-        full.err.removeprefix(OF_SERVER)
-        == "holdfast: the output cannot be written: No space left on device\n"
+        full.err.removeprefix(OF_SERVER) == "limpet: the output cannot be written: No space left on device\n"
     )
     closed = run(*words, out=Unwritable(errno.EPIPE, is_buffered=is_buffered))
     assert (closed.status, closed.err.removeprefix(OF_SERVER)) == (1, "")
@@ -125,14 +124,14 @@ def test_output_that_cannot_be_written_is_one_line(words: tuple[str, ...], is_bu
 
 def test_standard_files_may_be_full_closed_or_of_another_encoding() -> None:
     script = f"""
-        {HOLDFAST} --version > /dev/full; echo $?
-        PYTHONIOENCODING=ascii {HOLDFAST} --help | grep -o 'TARGET TOOL key=value.'
-        {HOLDFAST} serve nowhere.py 2>&-; echo $?
-        {HOLDFAST} serve {SMALL} --stdio >&-; echo $?
+        {LIMPET} --version > /dev/full; echo $?
+        PYTHONIOENCODING=ascii {LIMPET} --help | grep -o 'TARGET TOOL key=value.'
+        {LIMPET} serve nowhere.py 2>&-; echo $?
+        {LIMPET} serve {SMALL} --stdio >&-; echo $?
     """
     done = subprocess.run(["sh"], input=script, capture_output=True, text=True, timeout=BOUND, check=False)
     assert done.stdout.splitlines() == ["1", "TARGET TOOL key=value?", "2", "2"]
     assert done.stderr.splitlines() == [
-        "holdfast: the output cannot be written: No space left on device",
-        "holdfast: stdio cannot be served: standard input or output is closed",
+        "limpet: the output cannot be written: No space left on device",
+        "limpet: stdio cannot be served: standard input or output is closed",
     ]

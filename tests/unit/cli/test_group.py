@@ -5,15 +5,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast import Server
-from holdfast.cli.config.plan import Plan
-from holdfast.cli.config.sources import planned
-from holdfast.cli.loaded import named_files
-from holdfast.cli.options import Options
-from holdfast.cli.prepared import Prepared
-from holdfast.cli.process_options import ProcessOptions
-from holdfast.config import HttpSettings
-from holdfast.errors import ConfigError
+from limpet import Server
+from limpet.cli.config.plan import Plan
+from limpet.cli.config.sources import planned
+from limpet.cli.loaded import named_files
+from limpet.cli.options import Options
+from limpet.cli.prepared import Prepared
+from limpet.cli.process_options import ProcessOptions
+from limpet.config import HttpSettings
+from limpet.errors import ConfigError
 
 PARTS = """
 [servers.web]
@@ -34,8 +34,8 @@ def _in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read(text: str, *only: str) -> Plan:
-    Path("holdfast.toml").write_text(text)
-    return planned("holdfast.toml", (), Options(), ProcessOptions(), only=only)
+    Path("limpet.toml").write_text(text)
+    return planned("limpet.toml", (), Options(), ProcessOptions(), only=only)
 
 
 def made(text: str) -> Server:
@@ -85,7 +85,7 @@ def test_files_of_parts_are_watched() -> None:
 def test_objects_are_parts_and_their_clashes_are_refused_at_start() -> None:
     for name in ("one", "two"):
         Path(f"{name}.py").write_text(
-            f'from holdfast import Server\nserver = Server("{name}")\n@server.tool\ndef work() -> str:\n    return "{name}"\n'
+            f'from limpet import Server\nserver = Server("{name}")\n@server.tool\ndef work() -> str:\n    return "{name}"\n'
         )
     text = '[servers.one]\nobject = "one.py"\n[servers.two]\nobject = "two.py"\n[servers.all]\nservers = ["one", "two"]\n'
     assert list(made(text).tools.entries) == ["one_work", "two_work"]
@@ -115,12 +115,12 @@ def test_a_mistake_is_refused_with_its_place(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as refused:
         Prepared(read(text).endpoints).front()
     assert said in str(refused.value)
-    assert "holdfast.toml: [servers." in str(refused.value)
+    assert "limpet.toml: [servers." in str(refused.value)
 
 
 def test_the_components_of_an_object_are_hidden_and_renamed_before_its_prefix() -> None:
     Path("one.py").write_text(
-        'from holdfast import Server\nserver = Server("one")\n'
+        'from limpet import Server\nserver = Server("one")\n'
         "for name in ('work', 'secret', 'read'):\n    server.add_tool(lambda: '', name=name)\n"
     )
     server = made(

@@ -1,4 +1,4 @@
-"""`holdfast install`: the entry of a server in the file of a client program. The rest of the file stays."""
+"""`limpet install`: the entry of a server in the file of a client program. The rest of the file stays."""
 
 import io
 import json
@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from holdfast.cli.installing.clients import CLIENTS
-from holdfast.cli.installing.files import with_entry
-from holdfast.cli.whole import app
-from holdfast.errors import ConfigError
+from limpet.cli.installing.clients import CLIENTS
+from limpet.cli.installing.files import with_entry
+from limpet.cli.whole import app
+from limpet.errors import ConfigError
 
 URL = "https://example.com/mcp"
 
@@ -25,7 +25,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "kitchen.py").write_text("from holdfast import Server\nserver = Server('my kitchen')\n")
+    (tmp_path / "kitchen.py").write_text("from limpet import Server\nserver = Server('my kitchen')\n")
     return tmp_path
 
 
@@ -47,7 +47,7 @@ def test_each_client_gets_a_program(client: str, home: Path) -> None:
     result = run("kitchen.py", "--client", client, "--yes", "--env", "KEY=v")
     assert result.exit_code == 0, result.output
     entry = entry_of(client, "my-kitchen")
-    words = ["-m", "holdfast", "serve", f"{home}/kitchen.py:server", "--stdio"]
+    words = ["-m", "limpet", "serve", f"{home}/kitchen.py:server", "--stdio"]
     assert (entry["command"], entry["args"], entry["env"]) == (sys.executable, words, {"KEY": "v"})
     again = run("kitchen.py", "--client", client, "--yes", "--env", "KEY=v")
     assert "has this entry already" in again.output
@@ -63,7 +63,7 @@ def test_each_client_gets_a_program(client: str, home: Path) -> None:
         ("gemini", {"httpUrl": URL}),
         (
             "claude-desktop",
-            {"command": sys.executable, "args": ["-m", "holdfast", "serve", URL, "--stdio"]},
+            {"command": sys.executable, "args": ["-m", "limpet", "serve", URL, "--stdio"]},
         ),
     ],
 )

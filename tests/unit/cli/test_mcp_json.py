@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.behind import ServerSource
-from holdfast.cli.config.mcp_json import read_mcp_json
-from holdfast.cli.config.plan import Endpoint
-from holdfast.cli.options import Options
-from holdfast.errors import ConfigError
+from limpet.cli.behind import ServerSource
+from limpet.cli.config.mcp_json import read_mcp_json
+from limpet.cli.config.plan import Endpoint
+from limpet.cli.options import Options
+from limpet.errors import ConfigError
 
 
 def read(content: Any, file: Path) -> dict[str, Endpoint]:

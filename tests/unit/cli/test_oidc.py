@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.auth.verifiers import Introspection, JwtVerifier
-from holdfast.cli.behind import ServerSource
-from holdfast.cli.oidc import verifier_of
-from holdfast.cli.options import Options
-from holdfast.cli.prepared import prepare
-from holdfast.errors import ConfigError
-from holdfast.server.proxy import Proxy
+from limpet.auth.verifiers import Introspection, JwtVerifier
+from limpet.cli.behind import ServerSource
+from limpet.cli.oidc import verifier_of
+from limpet.cli.options import Options
+from limpet.cli.prepared import prepare
+from limpet.errors import ConfigError
+from limpet.server.proxy import Proxy
 
 ISSUER, AUDIENCE = "https://id.example", "https://mcp.example/mcp"
-ASKED = {"introspection_url": f"{ISSUER}/introspect", "introspection_id": "holdfast"}
+ASKED = {"introspection_url": f"{ISSUER}/introspect", "introspection_id": "limpet"}
 
 
 def test_an_issuer_gives_a_verifier_of_jwts() -> None:
@@ -35,7 +35,7 @@ def test_an_endpoint_is_asked_with_a_secret_from_a_file_or_a_variable(
     verifier = verifier_of(Options(**given, oidc_issuer=ISSUER, introspection_key=str(file)))  # type: ignore[arg-type]
     assert isinstance(verifier, Introspection)
     assert (verifier.authorization_servers, verifier.asked) == ((ISSUER,), f"{ISSUER}/introspect")
-    monkeypatch.setenv("HOLDFAST_INTROSPECTION_SECRET", "s3cret")
+    monkeypatch.setenv("LIMPET_INTROSPECTION_SECRET", "s3cret")
     assert isinstance(verifier_of(Options(**given)), Introspection)  # type: ignore[arg-type]
 
 
@@ -68,6 +68,6 @@ def test_a_scope_of_an_option_is_needed_for_every_component_of_the_server_behind
 def test_an_option_that_cannot_work_is_refused(
     given: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("HOLDFAST_INTROSPECTION_SECRET", raising=False)
+    monkeypatch.delenv("LIMPET_INTROSPECTION_SECRET", raising=False)
     with pytest.raises(ConfigError, match=said):
         verifier_of(Options(**given))

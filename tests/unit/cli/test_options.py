@@ -13,19 +13,19 @@ import pytest
 import typer.main
 from msgspec import Struct
 
-from holdfast.backs.proxy.options import ProxyOptions
-from holdfast.cli.asked import ServeCommand
-from holdfast.cli.behind import ServerSource, check_fit, source
-from holdfast.cli.config.literals import from_arguments
-from holdfast.cli.option_values import laid_over
-from holdfast.cli.options import Options
-from holdfast.cli.process_options import ProcessOptions
-from holdfast.cli.refusing import remedies
-from holdfast.cli.rows import ONE_SERVER, entries
-from holdfast.cli.whole import app
-from holdfast.cli.words import read as read_words
-from holdfast.config import AdminSettings, HttpSettings, Limits, RateLimits, Settings, Times
-from holdfast.errors import ConfigError, Exposed
+from limpet.backs.proxy.options import ProxyOptions
+from limpet.cli.asked import ServeCommand
+from limpet.cli.behind import ServerSource, check_fit, source
+from limpet.cli.config.literals import from_arguments
+from limpet.cli.option_values import laid_over
+from limpet.cli.options import Options
+from limpet.cli.process_options import ProcessOptions
+from limpet.cli.refusing import remedies
+from limpet.cli.rows import ONE_SERVER, entries
+from limpet.cli.whole import app
+from limpet.cli.words import read as read_words
+from limpet.config import AdminSettings, HttpSettings, Limits, RateLimits, Settings, Times
+from limpet.errors import ConfigError, Exposed
 from tests.command_line import run
 from tools.ports import free_port
 
@@ -65,11 +65,11 @@ def test_each_form_of_option_is_read_into_its_member() -> None:
 
 
 def test_the_environment_counts_where_the_command_line_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_GRACE", "5")
-    monkeypatch.setenv("HOLDFAST_DRAIN", "6")
-    monkeypatch.setenv("HOLDFAST_ALLOW_HOST", "a b")
-    monkeypatch.setenv("HOLDFAST_IN_ORDER", "true")
-    monkeypatch.setenv("HOLDFAST_WORKERS", "3")
+    monkeypatch.setenv("LIMPET_GRACE", "5")
+    monkeypatch.setenv("LIMPET_DRAIN", "6")
+    monkeypatch.setenv("LIMPET_ALLOW_HOST", "a b")
+    monkeypatch.setenv("LIMPET_IN_ORDER", "true")
+    monkeypatch.setenv("LIMPET_WORKERS", "3")
     options, process = read("a.py", "--grace=7", "--no-in-order")
     assert options == Options(times={"grace": 7.0, "drain": 6.0}, allowed_hosts=("a", "b"), in_order=False)
     assert process == ProcessOptions(workers=3)
@@ -77,7 +77,7 @@ def test_the_environment_counts_where_the_command_line_says_nothing(monkeypatch:
 
 def test_only_options_for_every_target_have_a_variable() -> None:
     variables = {entry.parameter: entry.variable for entry in entries(Options)}
-    assert variables["grace"] == "HOLDFAST_GRACE"
+    assert variables["grace"] == "LIMPET_GRACE"
     assert {variables[name] for name in ("env", "header", "token_file", "path", "namespace")} == {None}
 
 
@@ -197,9 +197,9 @@ def test_a_variable_sets_several_limits_and_the_command_line_replaces_one(
         monkeypatch,
         "--limit=running=3",
         "--grace=4",
-        HOLDFAST_LIMIT="running=1 queued=2",
-        HOLDFAST_TIME="idle=9 retry=1,2",
-        HOLDFAST_RATE="tools.a=10/m per principal refusals=5/s",
+        LIMPET_LIMIT="running=1 queued=2",
+        LIMPET_TIME="idle=9 retry=1,2",
+        LIMPET_RATE="tools.a=10/m per principal refusals=5/s",
     )
     assert options.limits == {"running": 3, "queued": 2}
     assert options.times == {"idle": 9.0, "retry": (1.0, 2.0), "grace": 4.0}
@@ -211,7 +211,7 @@ def test_a_secret_is_no_argument(monkeypatch: pytest.MonkeyPatch) -> None:
     for words, said in (
         (("https://u:p@h/mcp",), "the URL has a user or a password"),
         (("https://h/mcp", "--header", "Authorization=Bearer x"), "--header Authorization has a secret"),
-        (("https://h/mcp", "--store", "redis://:pw@h"), "put the URL into the variable HOLDFAST_STORE"),
+        (("https://h/mcp", "--store", "redis://:pw@h"), "put the URL into the variable LIMPET_STORE"),
         (("--env", "API_KEY=x", "--", "npx"), "--env API_KEY has a secret"),
     ):
         told = run("serve", *words)
@@ -235,7 +235,7 @@ def test_a_user_of_postgresql_without_a_password_is_no_secret() -> None:
         assert from_arguments(Options(store=store), None, ("store",)).store == store
     encoded = quote("postgres://u:pw@h", safe="")
     for store in ("postgres://u:pw@h/db", "postgres://h?password=pw", f"postgres://u@h/db?listen={encoded}"):
-        with pytest.raises(ConfigError, match="HOLDFAST_STORE"):
+        with pytest.raises(ConfigError, match="LIMPET_STORE"):
             from_arguments(Options(store=store), None, ("store",))
 
 
@@ -245,19 +245,19 @@ def test_an_address_for_other_machines_is_refused_with_the_commands_to_use() -> 
     words = ("serve", "a b.py", "--http", "0.0.0.0:81")
     here = socket.gethostname()
     assert dict(remedies(both, words)) == {
-        "for this machine only": "holdfast serve 'a b.py' --http 127.0.0.1:81",
-        "for clients with tokens": f"holdfast serve 'a b.py' --http 0.0.0.0:81 --allow-host {here} --verifier auth.py:verify",
-        "for everyone": f"holdfast serve 'a b.py' --http 0.0.0.0:81 --allow-host {here} --allow-anonymous",
+        "for this machine only": "limpet serve 'a b.py' --http 127.0.0.1:81",
+        "for clients with tokens": f"limpet serve 'a b.py' --http 0.0.0.0:81 --allow-host {here} --verifier auth.py:verify",
+        "for everyone": f"limpet serve 'a b.py' --http 0.0.0.0:81 --allow-host {here} --allow-anonymous",
     }
     host = Exposed("fd00::1", "the server", lacks_verifier=False, lacks_host=True)
     behind = ("serve", "--http=[fd00::1]:81", "--", "npx", "x")
     assert dict(remedies(host, behind)) == {
-        "use": "holdfast serve '--http=[fd00::1]:81' --allow-host '[fd00::1]' -- npx x"
+        "use": "limpet serve '--http=[fd00::1]:81' --allow-host '[fd00::1]' -- npx x"
     }
     anyone = Exposed("10.0.0.1", "the server", lacks_verifier=True, lacks_host=False)
     anyone.port = 81
     assert dict(remedies(anyone, behind))["for this machine only"] == (
-        "holdfast serve --http 127.0.0.1:81 -- npx x"
+        "limpet serve --http 127.0.0.1:81 -- npx x"
     )
     one_state = Exposed("10.0.0.1", "the server", lacks_verifier=True, lacks_host=False, anonymous=False)
     assert "for everyone" not in dict(remedies(one_state, words))
@@ -268,26 +268,26 @@ def test_a_refused_address_of_a_variable_keeps_its_port_and_one_state_for_all_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "one_state.py"
-    file.write_text("from holdfast import Server\nserver = Server('s', state='principal')\n")
+    file.write_text("from limpet import Server\nserver = Server('s', state='principal')\n")
     port = free_port()
-    monkeypatch.setenv("HOLDFAST_HTTP", f"0.0.0.0:{port}")
+    monkeypatch.setenv("LIMPET_HTTP", f"0.0.0.0:{port}")
     told = run("serve", str(file))
     assert told.status == 2
-    assert f"holdfast serve {file} --http 127.0.0.1:{port}\n" in told.err
+    assert f"limpet serve {file} --http 127.0.0.1:{port}\n" in told.err
     assert "anonymous" not in told.err
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("HOLDFAST_LIMIT", "runing=3", "holdfast: HOLDFAST_LIMIT: limits: the key runing is unknown"),
-        ("HOLDFAST_LIMIT", "running", "holdfast: HOLDFAST_LIMIT takes NAME=VALUE"),
-        ("HOLDFAST_TIME", "grace=1", "holdfast: HOLDFAST_TIME grace: it has an option of its own"),
-        ("HOLDFAST_LIMIT", f"running={10**30}", f"running={10**30}: give at most {2**48}"),
-        ("HOLDFAST_WORKERS", "5000", "holdfast: HOLDFAST_WORKERS 5000: give at most 1024"),
-        ("HOLDFAST_LOG_LEVEL", "loud", "holdfast: HOLDFAST_LOG_LEVEL is one of debug"),
-        ("HOLDFAST_STORE", "foo:", "holdfast: HOLDFAST_STORE foo: is not the URL of a store"),
-        ("HOLDFAST_GRACE", "long", "holdfast: HOLDFAST_GRACE: give a number, not 'long'"),
+        ("LIMPET_LIMIT", "runing=3", "limpet: LIMPET_LIMIT: limits: the key runing is unknown"),
+        ("LIMPET_LIMIT", "running", "limpet: LIMPET_LIMIT takes NAME=VALUE"),
+        ("LIMPET_TIME", "grace=1", "limpet: LIMPET_TIME grace: it has an option of its own"),
+        ("LIMPET_LIMIT", f"running={10**30}", f"running={10**30}: give at most {2**48}"),
+        ("LIMPET_WORKERS", "5000", "limpet: LIMPET_WORKERS 5000: give at most 1024"),
+        ("LIMPET_LOG_LEVEL", "loud", "limpet: LIMPET_LOG_LEVEL is one of debug"),
+        ("LIMPET_STORE", "foo:", "limpet: LIMPET_STORE foo: is not the URL of a store"),
+        ("LIMPET_GRACE", "long", "limpet: LIMPET_GRACE: give a number, not 'long'"),
     ],
 )
 def test_an_error_in_a_variable_names_the_variable(
@@ -313,7 +313,7 @@ COMMANDS: Final = dict(commands(typer.main.get_command(app)))
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_every_command_has_examples_that_can_be_read(name: str) -> None:
     command = COMMANDS[name]
-    examples = re.findall(rf"\[bold\]holdfast {name}( .*)?\[/bold\]", command.help)
+    examples = re.findall(rf"\[bold\]limpet {name}( .*)?\[/bold\]", command.help)
     assert examples
     for example in examples:
         words = shlex.split(example.partition(" | ")[0])
@@ -340,7 +340,7 @@ def test_help_has_no_types_of_python(name: str) -> None:
 )
 def test_the_usage_names_the_arguments(words: str, usage: str) -> None:
     shown = " ".join(run(*words.split(), "--help").out.split())
-    assert f"holdfast {usage} " in shown
+    assert f"limpet {usage} " in shown
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.cli.behind import FilePart, ServerSource
-from holdfast.cli.config.plan import Endpoint
-from holdfast.cli.options import Options
-from holdfast.cli.prepared import Prepared
-from holdfast.cli.probing import probing
-from holdfast.errors import ConfigError
-from holdfast.server.running.operations import Operations
+from limpet.cli.behind import FilePart, ServerSource
+from limpet.cli.config.plan import Endpoint
+from limpet.cli.options import Options
+from limpet.cli.prepared import Prepared
+from limpet.cli.probing import probing
+from limpet.errors import ConfigError
+from limpet.server.running.operations import Operations
 from tests.support import BOUND, async_test
 
 WORKS = """
@@ -108,15 +108,15 @@ async def test_the_health_of_a_server_that_was_tried_is_known() -> None:
         assert seen.failed is not None
         assert f"cannot connect to {URL}" in seen.reason
         found = {(sample.family, sample.labels): sample.value for sample in await source.metrics()}
-    assert found["holdfast_upstream_last_success_timestamp_seconds", ("far",)] == 0
-    assert found["holdfast_upstream_last_failure_timestamp_seconds", ("far", "unreachable")] > 1e9
+    assert found["limpet_upstream_last_success_timestamp_seconds", ("far",)] == 0
+    assert found["limpet_upstream_last_failure_timestamp_seconds", ("far", "unreachable")] > 1e9
 
 
 @async_test
 async def test_each_part_of_a_server_is_tried_and_the_whole_is_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.cli.probing.URL_SECONDS", BOUND)
+    monkeypatch.setattr("limpet.cli.probing.URL_SECONDS", BOUND)
     parts = tuple(
         FilePart(name=name, prefix=name, source=source, options=options, where=name)
         for name, source, options in (

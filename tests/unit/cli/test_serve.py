@@ -1,4 +1,4 @@
-"""`holdfast serve`: options over settings, and errors that help."""
+"""`limpet serve`: options over settings, and errors that help."""
 
 import io
 import json
@@ -15,10 +15,10 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from holdfast import Principal, Server, Settings, Times, __version__
-from holdfast.auth.verifiers import JwtVerifier, StaticTokens
-from holdfast.cli.asked import ServeCommand
-from holdfast.cli.banner import (
+from limpet import Principal, Server, Settings, Times, __version__
+from limpet.auth.verifiers import JwtVerifier, StaticTokens
+from limpet.cli.asked import ServeCommand
+from limpet.cli.banner import (
     ReadyReport,
     ServerFacts,
     client_config,
@@ -27,27 +27,27 @@ from holdfast.cli.banner import (
     initialize_call,
     show,
 )
-from holdfast.cli.behind import ServerSource
-from holdfast.cli.config.plan import Endpoint
-from holdfast.cli.options import Options
-from holdfast.cli.prepared import Prepared, prepare
-from holdfast.cli.process_options import ProcessOptions
-from holdfast.cli.rows import entries
-from holdfast.cli.whole import app
-from holdfast.config import LOOPBACK_HOSTS, HttpSettings, Quirks
-from holdfast.errors import ConfigError
-from holdfast.fronts.http.decide.host_and_origin import HeadRules
-from holdfast.fronts.http.http1.sockets import address
-from holdfast.server.proxy import Proxy
+from limpet.cli.behind import ServerSource
+from limpet.cli.config.plan import Endpoint
+from limpet.cli.options import Options
+from limpet.cli.prepared import Prepared, prepare
+from limpet.cli.process_options import ProcessOptions
+from limpet.cli.rows import entries
+from limpet.cli.whole import app
+from limpet.config import LOOPBACK_HOSTS, HttpSettings, Quirks
+from limpet.errors import ConfigError
+from limpet.fronts.http.decide.host_and_origin import HeadRules
+from limpet.fronts.http.http1.sockets import address
+from limpet.server.proxy import Proxy
 from tests.command_line import run
 from tests.support import BOUND
 
 SMALL: Final = str(Path(__file__).parents[1] / "fronts" / "fixtures" / "small.py")
 
 
-def holdfast(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def limpet(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "holdfast", *arguments],
+        [sys.executable, "-m", "limpet", *arguments],
         capture_output=True,
         text=True,
         timeout=BOUND,
@@ -85,7 +85,7 @@ def test_an_option_changes_only_its_own_setting() -> None:
 
 def test_options_apply_to_a_module_that_mounts_its_server(tmp_path: Path) -> None:
     app = tmp_path / "mounted.py"
-    app.write_text("from holdfast import Server\nserver = Server('mounted')\napp = server.asgi()\n")
+    app.write_text("from limpet import Server\nserver = Server('mounted')\napp = server.asgi()\n")
     server = prepare(ServerSource(object=f"{app}:server"), Options(times={"grace": 7}, store="memory:"))
     assert (server.settings.times.grace, server.store) == (7, "memory:")
 
@@ -142,18 +142,18 @@ def test_a_server_without_components_is_served_with_a_warning(capsys: pytest.Cap
         assert ("  warning   it has no tools, resources and prompts" in capsys.readouterr().err) is warned
 
 
-def test_the_banner_suggests_commands_of_holdfast() -> None:
+def test_the_banner_suggests_commands_of_limpet() -> None:
     server = Server("mine")
     url = "http://127.0.0.1:1/mcp"
     assert commands(facts(server, url=url)) == (
-        f"holdfast inspect {url}",
-        f"holdfast call {url} TOOL key=value…",
+        f"limpet inspect {url}",
+        f"limpet call {url} TOOL key=value…",
     )
     server.add_tool(lambda a, b=1: a + b, name="add")
     server.verifier = StaticTokens({"a-token-of-a-user": Principal(subject="ada")})
     assert (
         commands(facts(server, url="http://0.0.0.0:1/mcp"))[1]
-        == f"holdfast call {url} add a=… --token-env TOKEN"
+        == f"limpet call {url} add a=… --token-env TOKEN"
     )
     assert commands(facts(server, url="unix:/run/a.sock:/mcp"))[0].startswith(
         "curl -i --unix-socket /run/a.sock"
@@ -173,7 +173,7 @@ def test_help_shows_twenty_options_and_help_all_every_one() -> None:
 
 def test_operators_see_a_server_by_its_name_in_the_file_or_by_the_option(tmp_path: Path) -> None:
     (tmp_path / "two.py").write_text(
-        "from holdfast import Server\na, b, c = Server('s'), Server('s'), Server('s')\n"
+        "from limpet import Server\na, b, c = Server('s'), Server('s'), Server('s')\n"
     )
     endpoints = [
         Endpoint(
@@ -191,7 +191,7 @@ def test_operators_see_a_server_by_its_name_in_the_file_or_by_the_option(tmp_pat
 
 
 def test_the_banner_of_all_addresses_and_of_a_unix_socket_can_be_pasted_too(tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text("from holdfast import Server\nserver = Server('mine')\n")
+    (tmp_path / "app.py").write_text("from limpet import Server\nserver = Server('mine')\n")
     source = ServerSource(object="app.py", directory=str(tmp_path))
     open_to_all = Options(allowed_hosts=("vm",), allow_anonymous=True)
     for url in ("http://0.0.0.0:1/mcp", "http://[::]:1/mcp"):
@@ -241,16 +241,16 @@ def test_the_banner_counts_tools_resources_and_prompts() -> None:
 
 
 def test_the_version_is_printed() -> None:
-    assert run("--version") == (0, f"holdfast {__version__}\n", "")
+    assert run("--version") == (0, f"limpet {__version__}\n", "")
 
 
 def test_a_port_in_use_is_one_line_and_no_traceback() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        told = holdfast("serve", SMALL, "--http", f"127.0.0.1:{port}")
+        told = limpet("serve", SMALL, "--http", f"127.0.0.1:{port}")
     assert told.returncode == 2
     assert told.stdout == ""
-    assert told.stderr.startswith(f"holdfast: cannot listen on 127.0.0.1:{port}: Address already in use")
+    assert told.stderr.startswith(f"limpet: cannot listen on 127.0.0.1:{port}: Address already in use")
     assert told.stderr.count("\n") == 1
 
 
@@ -276,7 +276,7 @@ def test_an_unusable_command_line_fails_with_one_line(arguments: list[str], said
 
 def test_an_error_in_the_authors_code_shows_where(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("server = 1 / 0\n")
-    told = holdfast("serve", str(tmp_path / "fails.py"), "--http", "127.0.0.1:0")
+    told = limpet("serve", str(tmp_path / "fails.py"), "--http", "127.0.0.1:0")
     assert told.returncode == 1
     assert "fails.py:1: ZeroDivisionError: division by zero" in told.stderr
     assert told.stderr.count("\n") == 1, "frames of the command line are of no use to the author"
@@ -292,7 +292,7 @@ def test_the_host_of_the_public_url_is_accepted_with_and_without_a_port() -> Non
 
 
 def test_a_file_names_eras_and_quirks_by_client(tmp_path: Path) -> None:
-    file = tmp_path / "holdfast.toml"
+    file = tmp_path / "limpet.toml"
     tables = (
         "[eras_by_client]\nold = 'sessions'\n[quirks.odd]\nisolate = true\n[servers.a]\nobject = 'a.py'\n"
     )

@@ -1,4 +1,4 @@
-"""`holdfast sessions` against a real admin surface: tables, JSON, confirmations, errors and exit statuses."""
+"""`limpet sessions` against a real admin surface: tables, JSON, confirmations, errors and exit statuses."""
 
 import asyncio
 import json
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import admin_client
-from holdfast.ops.ring import Happened
-from holdfast.ops.views import ServerView
+from limpet.cli import admin_client
+from limpet.ops.ring import Happened
+from limpet.ops.views import ServerView
 from tests.browser.fleet import PAGE, TOKEN, Fleet, call, served, session
 from tests.command_line import Done, run
 from tests.support import async_test
@@ -20,8 +20,8 @@ Operate = Callable[..., Done]
 
 @pytest.fixture(autouse=True)
 def _token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_ADMIN_TOKEN", TOKEN)
-    monkeypatch.delenv("HOLDFAST_ADMIN_URL", raising=False)
+    monkeypatch.setenv("LIMPET_ADMIN_TOKEN", TOKEN)
+    monkeypatch.delenv("LIMPET_ADMIN_URL", raising=False)
 
 
 def operate(fleet: Fleet, conversation: Callable[[Operate], None]) -> None:
@@ -143,7 +143,7 @@ def test_a_session_is_shown_with_its_calls_and_its_last_events() -> None:
         assert "session.closed" in closed.out
         missing = command("show", "s/../0000003")
         assert (missing.status, missing.out) == (1, "")
-        assert missing.err == "holdfast: there is no session s/../0000003\n"
+        assert missing.err == "limpet: there is no session s/../0000003\n"
 
     fleet = Fleet()
     fleet.sessions = [session(1)]
@@ -208,9 +208,9 @@ def test_errors_name_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         away = command("ls")
         assert away.status == 2
         assert "503: the store does not answer" in away.err
-        monkeypatch.setenv("HOLDFAST_ADMIN_TOKEN", "two words")
+        monkeypatch.setenv("LIMPET_ADMIN_TOKEN", "two words")
         assert "no space" in command("ls").err
-        monkeypatch.delenv("HOLDFAST_ADMIN_TOKEN")
+        monkeypatch.delenv("LIMPET_ADMIN_TOKEN")
         assert "--admin-token-file FILE" in command("ls").err
 
     fleet = Fleet()

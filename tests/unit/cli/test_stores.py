@@ -12,10 +12,10 @@ from typing import Final
 
 import pytest
 
-from holdfast import Server
-from holdfast.cli import private_store, stores
-from holdfast.cli.banner import facts
-from holdfast.errors import ConfigError
+from limpet import Server
+from limpet.cli import private_store, stores
+from limpet.cli.banner import facts
+from limpet.errors import ConfigError
 from tests.command_line import Done, run
 from tests.support import BOUND, async_test
 from tests.unit.server.peer import serving
@@ -26,7 +26,7 @@ SMALL: Final = str(Path(__file__).parents[1] / "fronts" / "fixtures" / "small.py
 
 def without_packages(*packages: str) -> str:
     """Return the program of the command line on a machine without these packages."""
-    return f"import sys; sys.modules.update(dict.fromkeys({packages!r})); from holdfast.cli.main import main; main()"
+    return f"import sys; sys.modules.update(dict.fromkeys({packages!r})); from limpet.cli.main import main; main()"
 
 
 def process(program: str, *arguments: str) -> Done:
@@ -110,22 +110,22 @@ def test_a_directory_of_a_killed_process_is_removed_and_no_other(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for name in ("killed__", "in_use__", "new_____", "other___"):
-        home = tmp_path / f"holdfast-demo-{name}"
+        home = tmp_path / f"limpet-demo-{name}"
         home.mkdir()
         Path(home, "notes.txt" if name == "other___" else "store.demo.db").touch()
         if name != "new_____":
             os.utime(home, (0, 0))
-    (tmp_path / "holdfast-demo-link____").symlink_to(tmp_path / "holdfast-demo-other___")
-    user = private_store.PrivateStoreUser(f"sqlite:///{tmp_path}/holdfast-demo-in_use__/store.db")
-    with private_store.locked_directory("holdfast-demo-") as made:
-        left = {path.name.removeprefix("holdfast-demo-") for path in tmp_path.iterdir()}
+    (tmp_path / "limpet-demo-link____").symlink_to(tmp_path / "limpet-demo-other___")
+    user = private_store.PrivateStoreUser(f"sqlite:///{tmp_path}/limpet-demo-in_use__/store.db")
+    with private_store.locked_directory("limpet-demo-") as made:
+        left = {path.name.removeprefix("limpet-demo-") for path in tmp_path.iterdir()}
     assert left == {"in_use__", "new_____", "other___", "link____", made[-8:]}
     user.remove_if_last()
-    assert not (tmp_path / "holdfast-demo-in_use__").exists()
+    assert not (tmp_path / "limpet-demo-in_use__").exists()
 
 
 def test_the_last_process_removes_a_private_store(tmp_path: Path) -> None:
-    home = tmp_path / "holdfast-x"
+    home = tmp_path / "limpet-x"
     home.mkdir()
     url = f"sqlite:///{home}/store.db"
     first, last = private_store.PrivateStoreUser(url), private_store.PrivateStoreUser(url)
@@ -140,7 +140,7 @@ def test_the_last_process_removes_a_private_store(tmp_path: Path) -> None:
     [
         (
             ["--store", "mysql://u:sEcret@h/db"],
-            "HOLDFAST_STORE mysql: is not the URL of a store: it must begin with one of memory:",
+            "LIMPET_STORE mysql: is not the URL of a store: it must begin with one of memory:",
         ),
         (["--store", "sqlite:"], "sqlite:////absolute/path.db"),
         (["--store", "sqlite:///nowhere/at/all/store.db"], "/nowhere/at/all"),
@@ -160,7 +160,7 @@ def test_the_last_process_removes_a_private_store(tmp_path: Path) -> None:
         ),
         (
             ["--store", "redis://:sEcret@127.0.0.1:1", "--workers", "2"],
-            "name another with HOLDFAST_STORE URL",
+            "name another with LIMPET_STORE URL",
         ),
     ],
 )
@@ -170,21 +170,21 @@ def test_an_unusable_store_is_explained(
     # A URL with a password is refused as an argument: it comes from the variable.
     store = next((word for word in arguments if "sEcret" in word), None)
     if store is not None:
-        monkeypatch.setenv("HOLDFAST_STORE", store)
+        monkeypatch.setenv("LIMPET_STORE", store)
     words = arguments if store is None else arguments[2:]
     line = ("serve", SMALL, "--http", "127.0.0.1:0", *words)
     # Workers write to the standard error of the process itself.
     refused = process(without_packages(), *line) if "--workers" in words else run(*line)
     assert refused.status == 2, refused.err
     assert said in refused.err
-    assert refused.err.count("holdfast: ") == 1
+    assert refused.err.count("limpet: ") == 1
     assert "sEcret" not in refused.err
     assert "Traceback" not in refused.err
 
 
 def test_the_store_may_be_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "HOLDFAST_STORE" in run("serve", "--help").out
-    monkeypatch.setenv("HOLDFAST_STORE", "mysql:")
+    assert "LIMPET_STORE" in run("serve", "--help").out
+    monkeypatch.setenv("LIMPET_STORE", "mysql:")
     refused = run("serve", SMALL, "--http", "127.0.0.1:0")
     assert (refused.status, "mysql: is not the URL of a store" in refused.err) == (2, True)
 

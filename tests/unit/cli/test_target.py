@@ -1,4 +1,4 @@
-"""Valid targets of `holdfast serve`, and the errors for other ones."""
+"""Valid targets of `limpet serve`, and the errors for other ones."""
 
 import asyncio
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Server
-from holdfast.cli.target import load, load_verifier, split
-from holdfast.errors import ConfigError
+from limpet import Server
+from limpet.cli.target import load, load_verifier, split
+from limpet.errors import ConfigError
 
 SMALL: Final = Path(__file__).parents[1] / "fronts" / "fixtures" / "small.py"
 
@@ -42,7 +42,7 @@ def test_a_file_gives_its_server() -> None:
 
 
 def test_a_module_gives_its_server(tmp_path: Path) -> None:
-    (tmp_path / "a_module_of_mine.py").write_text("import holdfast\nmine = holdfast.Server('mine')\n")
+    (tmp_path / "a_module_of_mine.py").write_text("import limpet\nmine = limpet.Server('mine')\n")
     assert load("a_module_of_mine:mine").name == "mine"
 
 
@@ -50,7 +50,7 @@ def test_a_file_can_import_its_neighbours(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "beside_it.py").write_text("NAME = 'neighbour'\n")
     (tmp_path / "sub" / "imports_it.py").write_text(
-        "from beside_it import NAME\nfrom holdfast import Server\nserver = Server(NAME)\n"
+        "from beside_it import NAME\nfrom limpet import Server\nserver = Server(NAME)\n"
     )
     assert load("sub/imports_it.py").name == "neighbour"
 
@@ -69,7 +69,7 @@ def test_a_file_can_import_its_neighbours(tmp_path: Path) -> None:
         (f"{SMALL}:missing", f"has no object 'missing'; it has: {SMALL}:server"),
         (
             f"{SMALL}:nothing",
-            "is of type object, not holdfast.Server, and not FastMCP or lowlevel.Server of mcp 1",
+            "is of type object, not limpet.Server, and not FastMCP or lowlevel.Server of mcp 1",
         ),
     ],
 )
@@ -89,7 +89,7 @@ def test_an_error_in_the_authors_code_shows_the_authors_frames_and_no_others(
     )
     (tmp_path / "misspelt.py").write_text("def server(:\n")
     (tmp_path / "camel.py").write_text(
-        "from holdfast.types import ToolAnnotations\nToolAnnotations(readOnlyHint=True)\n"
+        "from limpet.types import ToolAnnotations\nToolAnnotations(readOnlyHint=True)\n"
     )
     missing = "broken_inside.py:1: ModuleNotFoundError: No module named 'surely_not_installed'"
     for target, said in (
@@ -107,19 +107,19 @@ def test_an_error_in_the_authors_code_shows_the_authors_frames_and_no_others(
         assert ended.value.code == 1
         place = target.removesuffix(":server")
         first, *rest = capsys.readouterr().err.splitlines()
-        assert first == f"holdfast: {place} cannot be imported: {said}"
-        program = f"holdfast serve -- python {place if '.py' in place else f'-m {place}'}"
+        assert first == f"limpet: {place} cannot be imported: {said}"
+        program = f"limpet serve -- python {place if '.py' in place else f'-m {place}'}"
         assert [program in line for line in rest] == ([True] if "ModuleNotFoundError" in said else [])
     with pytest.raises(SystemExit):
         load("misspelt.py")
     told = capsys.readouterr().err
-    assert told.startswith("holdfast: misspelt.py cannot be imported\n  File ")
+    assert told.startswith("limpet: misspelt.py cannot be imported\n  File ")
     assert told.endswith("    def server(:\n               ^\nSyntaxError: invalid syntax\n")
 
 
 def test_a_function_makes_the_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "makes.py").write_text(
-        "from holdfast import Server\n"
+        "from limpet import Server\n"
         "def create_server(): return Server('made')\n"
         "async def later(name='later'): return Server(name)\n"
         "def needs(name): return Server(name)\n"
@@ -130,7 +130,7 @@ def test_a_function_makes_the_server(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert [load(f"{place}:{name}").name for name in ("create_server", "later")] == ["made", "later"]
     with pytest.raises(ConfigError, match="is a function that needs name; a function that makes a server"):
         load(f"{place}:needs")
-    with pytest.raises(ConfigError, match=r"makes\.py:wrong is of type int, not holdfast\.Server"):
+    with pytest.raises(ConfigError, match=r"makes\.py:wrong is of type int, not limpet\.Server"):
         load(f"{place}:wrong")
     with pytest.raises(SystemExit):
         load(f"{place}:fails")
@@ -139,7 +139,7 @@ def test_a_function_makes_the_server(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_two_objects_of_one_file_come_from_one_module(tmp_path: Path) -> None:
     (tmp_path / "two.py").write_text(
-        "from holdfast import Server\na, b = Server('a'), Server('b')\nasync def verify(token): return a\n"
+        "from limpet import Server\na, b = Server('a'), Server('b')\nasync def verify(token): return a\n"
     )
     first = load("two.py:a", str(tmp_path))
     assert load(f"{tmp_path}/two.py:a") is first
@@ -149,9 +149,9 @@ def test_two_objects_of_one_file_come_from_one_module(tmp_path: Path) -> None:
 
 def test_relative_targets_begin_at_the_given_directory(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "in_a_file.py").write_text("from holdfast import Server\nserver = Server('file')\n")
+    (tmp_path / "deep" / "in_a_file.py").write_text("from limpet import Server\nserver = Server('file')\n")
     (tmp_path / "deep" / "in_a_module.py").write_text(
-        "from holdfast import Server\nserver = Server('module')\nasync def verify(token): ...\n"
+        "from limpet import Server\nserver = Server('module')\nasync def verify(token): ...\n"
     )
     deep = str(tmp_path / "deep")
     assert load("in_a_file.py", deep).name == "file"

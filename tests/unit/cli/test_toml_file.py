@@ -1,20 +1,20 @@
-"""`holdfast.toml`: its valid contents, and errors that name the file, the table and the key."""
+"""`limpet.toml`: its valid contents, and errors that name the file, the table and the key."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.backs.components import ComponentTable
-from holdfast.cli import words as command_words
-from holdfast.cli.behind import ServerSource
-from holdfast.cli.config.plan import Plan
-from holdfast.cli.config.sources import planned
-from holdfast.cli.options import Options
-from holdfast.cli.prepared import prepare
-from holdfast.cli.process_options import ProcessOptions
-from holdfast.config import RateLimits, Settings
-from holdfast.errors import ConfigError
+from limpet.backs.components import ComponentTable
+from limpet.cli import words as command_words
+from limpet.cli.behind import ServerSource
+from limpet.cli.config.plan import Plan
+from limpet.cli.config.sources import planned
+from limpet.cli.options import Options
+from limpet.cli.prepared import prepare
+from limpet.cli.process_options import ProcessOptions
+from limpet.config import RateLimits, Settings
+from limpet.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -25,8 +25,8 @@ def _in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def read(
     text: str, *only: str, options: Options | None = None, process: ProcessOptions | None = None
 ) -> Plan:
-    Path("holdfast.toml").write_text(text)
-    return planned("holdfast.toml", (), options or Options(), process or ProcessOptions(), only=only)
+    Path("limpet.toml").write_text(text)
+    return planned("limpet.toml", (), options or Options(), process or ProcessOptions(), only=only)
 
 
 def refusal(text: str, **given: Any) -> str:
@@ -171,72 +171,72 @@ SERVER = '[servers.a]\nurl = "http://h"\n'
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "holdfast.toml names no server: it needs a table [servers.NAME]"),
-        ("servers = 3", "holdfast.toml names no server"),
-        (f"x = {'[' * 5_000}", "holdfast.toml cannot be read: maximum recursion depth exceeded"),
-        ("x = ", "holdfast.toml cannot be read: Invalid value (at end of document)"),
+        ("", "limpet.toml names no server: it needs a table [servers.NAME]"),
+        ("servers = 3", "limpet.toml names no server"),
+        (f"x = {'[' * 5_000}", "limpet.toml cannot be read: maximum recursion depth exceeded"),
+        ("x = ", "limpet.toml cannot be read: Invalid value (at end of document)"),
         (
             "worker = 2\n" + SERVER,
-            "holdfast.toml: the key worker is unknown: did you mean workers? Allowed are ",
+            "limpet.toml: the key worker is unknown: did you mean workers? Allowed are ",
         ),
-        ("zzz = 2\n" + SERVER, "holdfast.toml: the key zzz is unknown. Allowed are "),
+        ("zzz = 2\n" + SERVER, "limpet.toml: the key zzz is unknown. Allowed are "),
         (
             'url = "http://h"\n' + SERVER,
-            "holdfast.toml: the key url is in the wrong table: write it in the table of a server, [servers.NAME]",
+            "limpet.toml: the key url is in the wrong table: write it in the table of a server, [servers.NAME]",
         ),
-        ('path = "/x"\n' + SERVER, "holdfast.toml: the key path is in the wrong table"),
+        ('path = "/x"\n' + SERVER, "limpet.toml: the key path is in the wrong table"),
         (
             "workers = 2\n[servers.a]\nworkers = 2",
-            "holdfast.toml: [servers.a] the key workers is in the wrong table: write it at the top of the file",
+            "limpet.toml: [servers.a] the key workers is in the wrong table: write it at the top of the file",
         ),
         (
             "workers = 0\n" + SERVER,
-            "holdfast.toml: workers must be a whole number of 1 or more",
+            "limpet.toml: workers must be a whole number of 1 or more",
         ),
         (
             'workers = "2"\n' + SERVER,
-            "holdfast.toml: workers must be a whole number of 1 or more, not a text",
+            "limpet.toml: workers must be a whole number of 1 or more, not a text",
         ),
         (
             'duplicates = "x"\n' + SERVER,
-            "holdfast.toml: duplicates must be one of reject, isolate",
+            "limpet.toml: duplicates must be one of reject, isolate",
         ),
         (
             'allowed_hosts = "h"\n' + SERVER,
-            "holdfast.toml: allowed_hosts must be a list of texts, not a text",
+            "limpet.toml: allowed_hosts must be a list of texts, not a text",
         ),
-        ("[times]\nidle = 0\n" + SERVER, "holdfast.toml: times: idle=0.0: give a number of seconds above 0"),
-        ("[times]\nidel = 0\n" + SERVER, "holdfast.toml: times: the key idel is unknown: did you mean idle?"),
-        ("[times]\nretry = 1\n" + SERVER, "holdfast.toml: times.retry must be a list of two numbers"),
+        ("[times]\nidle = 0\n" + SERVER, "limpet.toml: times: idle=0.0: give a number of seconds above 0"),
+        ("[times]\nidel = 0\n" + SERVER, "limpet.toml: times: the key idel is unknown: did you mean idle?"),
+        ("[times]\nretry = 1\n" + SERVER, "limpet.toml: times.retry must be a list of two numbers"),
         (
             '[limits]\nbody = "4 MB"\n' + SERVER,
-            "holdfast.toml: limits.body must be a whole number, not a text",
+            "limpet.toml: limits.body must be a whole number, not a text",
         ),
         (
             "[rates.tools]\nx = '1'\n" + SERVER,
-            "holdfast.toml: rates: tools.x='1': write a number of calls in a",
+            "limpet.toml: rates: tools.x='1': write a number of calls in a",
         ),
-        ("limits = 3\n" + SERVER, "holdfast.toml: limits must be a table, not a whole number"),
+        ("limits = 3\n" + SERVER, "limpet.toml: limits must be a table, not a whole number"),
         (
             SERVER + "strict = 1",
-            "holdfast.toml: [servers.a] strict must be true or false, not a whole number",
+            "limpet.toml: [servers.a] strict must be true or false, not a whole number",
         ),
         (
             SERVER + "comand = []",
-            "holdfast.toml: [servers.a] the key comand is unknown: did you mean command?",
+            "limpet.toml: [servers.a] the key comand is unknown: did you mean command?",
         ),
         (
             SERVER + "headers = {X = 1}",
-            "holdfast.toml: [servers.a] headers.X must be a text, not a whole number",
+            "limpet.toml: [servers.a] headers.X must be a text, not a whole number",
         ),
         (
             SERVER + "env = {A = '1'}",
-            "holdfast.toml: [servers.a] env does not fit a URL: it is for a command",
+            "limpet.toml: [servers.a] env does not fit a URL: it is for a command",
         ),
-        (SERVER + "path = 'mcp'", "holdfast.toml: [servers.a] path must begin with a slash"),
-        (SERVER + "path = '/a/../b'", "holdfast.toml: [servers.a] path must begin with a slash"),
-        (SERVER + "path = '/a?b'", "holdfast.toml: [servers.a] path must begin with a slash"),
-        (SERVER + "proxy = {queued = 'x'}", "holdfast.toml: [servers.a] proxy.queued must be a whole number"),
+        (SERVER + "path = 'mcp'", "limpet.toml: [servers.a] path must begin with a slash"),
+        (SERVER + "path = '/a/../b'", "limpet.toml: [servers.a] path must begin with a slash"),
+        (SERVER + "path = '/a?b'", "limpet.toml: [servers.a] path must begin with a slash"),
+        (SERVER + "proxy = {queued = 'x'}", "limpet.toml: [servers.a] proxy.queued must be a whole number"),
         (SERVER + "scopes = {tols = {}}", "[servers.a] scopes: the key tols is unknown: did you mean tools?"),
         (SERVER + "scopes = ['a']", "[servers.a] scopes must be a table, not a list"),
         (SERVER + "scopes = {tools = ['a']}", "[servers.a] scopes.tools must be a table, not a list"),
@@ -246,12 +246,12 @@ SERVER = '[servers.a]\nurl = "http://h"\n'
         (SERVER + "scopes = {hidden = ['a']}", "[servers.a] scopes: hidden names 'a', which no row"),
         (
             "[servers.a]",
-            "holdfast.toml: [servers.a] needs one of command, url, object and servers; it has none",
+            "limpet.toml: [servers.a] needs one of command, url, object and servers; it has none",
         ),
         (SERVER + "object = 'a.py'", "needs one of command, url, object and servers; it has url and object"),
         ("[servers.'a b']\nurl = 'http://h'", "[servers.a b] the name cannot be part of a path"),
         ("[servers.'..']\nurl = 'http://h'", "[servers...] the name cannot be part of a path"),
-        ("[servers]\na = 1", "holdfast.toml: [servers.a] must be a table"),
+        ("[servers]\na = 1", "limpet.toml: [servers.a] must be a table"),
         ("[servers.a]\ncommand = 'npx x'", "[servers.a] command must be a list of texts, not a text"),
     ],
 )
@@ -280,13 +280,13 @@ def test_an_option_of_one_server_does_not_fit_a_file() -> None:
 )
 def test_a_secret_in_the_file_is_refused_and_not_shown(line: str, key: str) -> None:
     said = refusal(f"[servers.a]\nurl = 'http://h'\n{line}")
-    assert f"holdfast.toml: [servers.a] {key}" in said
+    assert f"limpet.toml: [servers.a] {key}" in said
     assert "SEcret" not in said
 
 
 def test_a_password_in_the_url_of_a_server_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     said = refusal("[servers.a]\nurl = 'https://user:SEcret@h/mcp'")
-    assert "holdfast.toml: [servers.a] url: write no user and password" in said
+    assert "limpet.toml: [servers.a] url: write no user and password" in said
     assert "SEcret" not in said
     monkeypatch.setenv("PASSWORD", "abc")
     (one,) = read("[servers.a]\nurl = 'https://user:${PASSWORD}@h/mcp?at=@'").endpoints
@@ -299,7 +299,7 @@ def test_a_byte_order_mark_is_no_part_of_the_file() -> None:
 
 
 def test_a_password_of_the_store_of_all_servers_is_refused() -> None:
-    assert "holdfast.toml: store: write no password" in refusal("store = 'redis://:word@h'\n" + SERVER)
+    assert "limpet.toml: store: write no password" in refusal("store = 'redis://:word@h'\n" + SERVER)
 
 
 def test_a_secret_comes_from_a_variable_or_from_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,17 +312,17 @@ def test_a_secret_comes_from_a_variable_or_from_the_client(monkeypatch: pytest.M
     assert one.source.command == ("sh", "-c", "echo ${HOME}")
     assert one.options.env == {"API_TOKEN": "abc", "KEY": "header:x-key", "LEVEL": "low", "SORT": "key"}
     said = refusal("[servers.a]\nurl = 'http://h'\nheaders = {Authorization = 'Bearer ${NOT_SET}'}")
-    assert said == "holdfast.toml: [servers.a] needs the environment variable NOT_SET, which is not set"
+    assert said == "limpet.toml: [servers.a] needs the environment variable NOT_SET, which is not set"
     assert "${input:x}, which has no value here" in refusal("[servers.a]\nurl = '${input:x}'")
 
 
 def test_the_token_variable_of_the_command_line_is_not_sent_to_the_urls_of_a_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_UPSTREAM_TOKEN", "abc")
+    monkeypatch.setenv("LIMPET_UPSTREAM_TOKEN", "abc")
     assert read(SERVER).endpoints[0].options.token_env is None
     (one,) = planned("http://h", (), Options(), ProcessOptions()).endpoints
-    assert one.options.token_env == "HOLDFAST_UPSTREAM_TOKEN"
+    assert one.options.token_env == "LIMPET_UPSTREAM_TOKEN"
     for target, options in (("http://h", Options(token_file="x")), ("app.py", Options())):
         (one,) = planned(target, (), options, ProcessOptions()).endpoints
         assert one.options.token_env is None

@@ -1,4 +1,4 @@
-"""`holdfast serve` makes traces, and pushes metrics, if the standard variables of OpenTelemetry ask for them."""
+"""`limpet serve` makes traces, and pushes metrics, if the standard variables of OpenTelemetry ask for them."""
 
 import json
 import os
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.telemetry import begin_tracing, pusher
-from holdfast.errors import ConfigError
+from limpet.cli.telemetry import begin_tracing, pusher
+from limpet.errors import ConfigError
 from tests.messages import metadata, request
 from tests.support import BOUND
 from tests.unit.cli.test_serve import SMALL
@@ -26,7 +26,7 @@ def served(module: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     """Serve one call on stdio."""
     call = request(1, "tools/call", {"name": "echo", "arguments": {"text": "x"}, "_meta": metadata()})
     return subprocess.run(
-        [sys.executable, "-m", "holdfast", "serve", f"{module}:server", "--stdio"],
+        [sys.executable, "-m", "limpet", "serve", f"{module}:server", "--stdio"],
         input=json.dumps(call) + "\n",
         capture_output=True,
         text=True,
@@ -40,7 +40,7 @@ def test_an_exporter_that_is_named_gets_the_spans_and_stdout_stays_protocol() ->
     done = served(SMALL, OTEL_TRACES_EXPORTER="console")
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1]
     assert '"name": "tools/call echo"' in done.stderr
-    assert '"service.name": "holdfast"' in done.stderr
+    assert '"service.name": "limpet"' in done.stderr
 
 
 def test_an_exporter_of_metrics_that_is_named_gets_them_at_the_end_at_the_latest() -> None:
@@ -48,7 +48,7 @@ def test_an_exporter_of_metrics_that_is_named_gets_them_at_the_end_at_the_latest
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1]
     assert '"name": "mcp.server.operation.duration"' in done.stderr
     assert '"gen_ai.tool.name": "echo"' in done.stderr
-    assert '"service.name": "holdfast"' in done.stderr
+    assert '"service.name": "limpet"' in done.stderr
     assert '"name": "tools/call echo"' not in done.stderr, "traces are another signal"
 
 

@@ -1,4 +1,4 @@
-"""`holdfast inspect`, `call`, `read` and `prompt`: a server used from the terminal."""
+"""`limpet inspect`, `call`, `read` and `prompt`: a server used from the terminal."""
 
 import asyncio
 import io
@@ -16,20 +16,20 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from holdfast.cli.options import Options
-from holdfast.cli.using import bar
-from holdfast.cli.using.arguments import typed
-from holdfast.cli.using.commands import _use_client, client_of
-from holdfast.cli.using.showing import tree
-from holdfast.cli.whole import app
-from holdfast.client import Client
-from holdfast.errors import Broken, ConfigError
-from holdfast.types import Tool
+from limpet.cli.options import Options
+from limpet.cli.using import bar
+from limpet.cli.using.arguments import typed
+from limpet.cli.using.commands import _use_client, client_of
+from limpet.cli.using.showing import tree
+from limpet.cli.whole import app
+from limpet.client import Client
+from limpet.errors import Broken, ConfigError
+from limpet.types import Tool
 from tests.support import BOUND, async_test
 
 SERVER = '''
 from typing import Literal
-from holdfast import Context, Image, InputRequired, Server, ToolError, Want
+from limpet import Context, Image, InputRequired, Server, ToolError, Want
 from pydantic import BaseModel
 
 server = Server("kitchen", version="2")
@@ -190,7 +190,7 @@ def test_log_messages_go_to_standard_error_in_both_eras(tmp_path: Path, protocol
 
 
 TALKS = """
-from holdfast import Context, Server, Settings, Times
+from limpet import Context, Server, Settings, Times
 
 server = Server("talks", settings=Settings(times=Times(task_poll=0.05)))
 
@@ -227,8 +227,8 @@ def test_a_terminal_shows_the_wait_for_a_call_that_is_handed_over(
 
 WORKS = """
 import asyncio
-from holdfast import Server
-from holdfast.ops.waits import live_state
+from limpet import Server
+from limpet.ops.waits import live_state
 
 server = Server("works", hand_over=0.1)
 
@@ -256,14 +256,14 @@ def test_a_program_is_used_without_a_target(server: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("call",), "TOOL is missing. Use: holdfast call TARGET TOOL key=value…"),
+        (("call",), "TOOL is missing. Use: limpet call TARGET TOOL key=value…"),
         (
             ("call", "{server}"),
-            "TOOL is missing; holdfast inspect {server} lists them. Use: holdfast call",
+            "TOOL is missing; limpet inspect {server} lists them. Use: limpet call",
         ),
         (
             ("read", "{server}"),
-            "URI is missing; holdfast inspect {server} lists them. Use: holdfast read TARGET URI",
+            "URI is missing; limpet inspect {server} lists them. Use: limpet read TARGET URI",
         ),
         (
             ("call", "{server}", "nothing"),
@@ -291,11 +291,11 @@ def test_wrong_words_are_explained(server: str, words: tuple[str, ...], message:
 def test_a_server_that_cannot_be_reached_has_exit_status_one() -> None:
     result = run("inspect", "http://127.0.0.1:9/mcp", "--timeout", "5")
     assert result.exit_code == 1
-    assert "holdfast: " in result.stderr
+    assert "limpet: " in result.stderr
 
 
 def test_a_file_with_several_servers_needs_a_choice(server: str, tmp_path: Path) -> None:
-    file = tmp_path / "holdfast.toml"
+    file = tmp_path / "limpet.toml"
     file.write_text(f'[servers.a]\nobject = "{server}"\n[servers.b]\nobject = "{server}"\n')
     result = run("inspect", str(file))
     assert "choose one server of the file with --only NAME; it has a, b" in str(result.exception)
@@ -375,7 +375,7 @@ def asked_on_a_terminal(server: str, tool: str) -> tuple[subprocess.Popen[bytes]
     """Start a call in a real terminal; return the process, the terminal, and its output up to the first field."""
     terminal, its_end = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "call", server, tool],
+        [sys.executable, "-m", "limpet", "call", server, tool],
         stdin=its_end,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -10,10 +10,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from holdfast.cli import whole
-from holdfast.cli.asked import misspelt
-from holdfast.cli.words import read
-from holdfast.errors import ConfigError
+from limpet.cli import whole
+from limpet.cli.asked import misspelt
+from limpet.cli.words import read
+from limpet.errors import ConfigError
 
 WORDS: Final = (
     "a.py:server", "https://h/mcp", "--stdio", "--only", "--only=a", "--http", "--http=:0", "127.0.0.1:8000", "8000", "--grace",
@@ -23,13 +23,13 @@ WORDS: Final = (
     "--help", "-h", "-", "", "=", "--", "npx", "-y", "--store", "memory:", "--log-level=debug", "--no-grace", "--no-http=1",
 )  # fmt: skip
 VARIABLES: Final = {
-    "HOLDFAST_GRACE": ("5", "", "x", "-2"),
-    "HOLDFAST_WORKERS": ("3", "0", ""),
-    "HOLDFAST_ALLOW_HOST": ("a b", ""),
-    "HOLDFAST_IN_ORDER": ("true", "no", "maybe", ""),
-    "HOLDFAST_DUPLICATES": ("isolate", "both"),
-    "HOLDFAST_STORE": ("memory:",),
-    "HOLDFAST_HTTP": ("127.0.0.1:9",),
+    "LIMPET_GRACE": ("5", "", "x", "-2"),
+    "LIMPET_WORKERS": ("3", "0", ""),
+    "LIMPET_ALLOW_HOST": ("a b", ""),
+    "LIMPET_IN_ORDER": ("true", "no", "maybe", ""),
+    "LIMPET_DUPLICATES": ("isolate", "both"),
+    "LIMPET_STORE": ("memory:",),
+    "LIMPET_HTTP": ("127.0.0.1:9",),
 }
 
 
@@ -77,13 +77,13 @@ def test_a_wrong_word_is_an_error_that_names_it_and_the_valid_form(words: str, s
 
 def test_a_variable_has_the_value_that_the_word_would_have() -> None:
     variables = {
-        "HOLDFAST_GRACE": "5",
-        "HOLDFAST_WORKERS": "3",
-        "HOLDFAST_ALLOW_HOST": "a b",
-        "HOLDFAST_IN_ORDER": "No",
-        "HOLDFAST_STATELESS": "1",
-        "HOLDFAST_DUPLICATES": "isolate",
-        "HOLDFAST_STORE": "",
+        "LIMPET_GRACE": "5",
+        "LIMPET_WORKERS": "3",
+        "LIMPET_ALLOW_HOST": "a b",
+        "LIMPET_IN_ORDER": "No",
+        "LIMPET_STATELESS": "1",
+        "LIMPET_DUPLICATES": "isolate",
+        "LIMPET_STORE": "",
     }
     asked = read(["serve", "a.py", "--grace=7"], variables)
     assert asked is not None
@@ -92,7 +92,7 @@ def test_a_variable_has_the_value_that_the_word_would_have() -> None:
     assert (options.allowed_hosts, options.in_order, options.stateless) == (("a", "b"), False, True)
     assert (options.duplicates, options.store, asked.process.workers) == ("isolate", None, 3)
     with pytest.raises(ConfigError, match="--in-order is one of 1, true"):
-        read(["serve", "a.py"], {"HOLDFAST_IN_ORDER": "maybe"})
+        read(["serve", "a.py"], {"LIMPET_IN_ORDER": "maybe"})
 
 
 def test_a_value_may_begin_with_a_dash() -> None:
@@ -111,10 +111,10 @@ def test_the_usual_commands_are_read_quickly() -> None:
         "--in-order",
         "--allow-host=a",
     ]
-    asked = read(everything, {"HOLDFAST_DRAIN": "3"})
+    asked = read(everything, {"LIMPET_DRAIN": "3"})
     assert asked is not None
     assert (asked.target, asked.process.http) == ("a.py:server", "127.0.0.1:8000")
-    assert asked.named == ("allow_host", "grace", "http", "in_order"), "HOLDFAST_DRAIN is a variable"
+    assert asked.named == ("allow_host", "grace", "http", "in_order"), "LIMPET_DRAIN is a variable"
     assert (asked.options.times, asked.options.in_order) == ({"grace": 7.0, "drain": 3.0}, True)
     behind = read(["serve", "--stdio", "--", "npx", "--help"], {})
     assert behind is not None
@@ -127,12 +127,12 @@ def test_help_and_other_commands_are_for_typer(words: list[str]) -> None:
 
 
 NOT_NEEDED: Final = ("typer", "rich", "pydantic", "sqlite3", "redis", "tomllib", "jwt", "cryptography",
-                     "holdfast.client", "holdfast.upstream", "holdfast.auth.oauth", "holdfast.server.proxy",
-                     "holdfast.cli.workers", "holdfast.cli.whole")  # fmt: skip
+                     "limpet.client", "limpet.upstream", "limpet.auth.oauth", "limpet.server.proxy",
+                     "limpet.cli.workers", "limpet.cli.whole")  # fmt: skip
 
 PROGRAM: Final = f"""
 import gc, os, sys
-from holdfast import Server
+from limpet import Server
 
 async def lifespan(server):
     print(*[name for name in {NOT_NEEDED!r} if name in sys.modules], len(sys.modules), gc.isenabled(), flush=True)
@@ -146,19 +146,19 @@ server = Server("small", lifespan=lifespan)
 def test_a_server_starts_without_modules_that_it_does_not_need(tmp_path: Path) -> None:
     file = tmp_path / "small.py"
     file.write_text(PROGRAM)
-    words = [sys.executable, "-I", "-m", "holdfast", "serve", str(file), "--http", "127.0.0.1:0"]
+    words = [sys.executable, "-I", "-m", "limpet", "serve", str(file), "--http", "127.0.0.1:0"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     *loaded, count, collects = done.stdout.split()
     assert loaded == []
     assert int(count) < 545, (
-        "a server loads more modules than before: see `python -X importtime -m holdfast serve …`"
+        "a server loads more modules than before: see `python -X importtime -m limpet serve …`"
     )
     assert collects == "False", "the collector pauses while a server starts"
 
 
 def test_the_collector_leaves_out_what_was_made_at_the_start() -> None:
     program = (
-        "from holdfast.cli import collector; import gc; collector.pause(); collector.go_on(); "
+        "from limpet.cli import collector; import gc; collector.pause(); collector.go_on(); "
         "assert gc.isenabled() and gc.get_freeze_count() > 1000"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -172,21 +172,19 @@ def test_results_are_always_checked_with_reload() -> None:
 
 
 def test_a_misspelt_variable_is_a_warning_that_names_the_nearest_one() -> None:
-    [line] = misspelt({"HOLDFAST_STORRE": "x", "HOLDFAST_STORE": "x", "HOLDFAST_ADMIN_TOKEN": "x"})
+    [line] = misspelt({"LIMPET_STORRE": "x", "LIMPET_STORE": "x", "LIMPET_ADMIN_TOKEN": "x"})
     assert (
         line
-        == "warning: HOLDFAST_STORRE is not a variable of Holdfast and has no effect; did you mean HOLDFAST_STORE?"
+        == "warning: LIMPET_STORRE is not a variable of Limpet and has no effect; did you mean LIMPET_STORE?"
     )
-    kubernetes = {"HOLDFAST_PORT": "tcp://10.0.0.1:80", "HOLDFAST_SERVICE_HOST": "10.0.0.1", "HOME": "/"}
+    kubernetes = {"LIMPET_PORT": "tcp://10.0.0.1:80", "LIMPET_SERVICE_HOST": "10.0.0.1", "HOME": "/"}
     assert list(misspelt(kubernetes)) == []
 
 
 def test_every_variable_that_the_source_names_is_known() -> None:
     source = Path(whole.__file__).parents[1]
     named = {
-        name
-        for file in source.rglob("*.py")
-        for name in re.findall(r"HOLDFAST_[A-Z_]*[A-Z]", file.read_text())
+        name for file in source.rglob("*.py") for name in re.findall(r"LIMPET_[A-Z_]*[A-Z]", file.read_text())
     }
     assert list(misspelt(dict.fromkeys((f"{name}X" for name in named), "x"))) != []
     assert list(misspelt(dict.fromkeys(named, "x"))) == []

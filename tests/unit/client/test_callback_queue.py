@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from holdfast.client.callback_queue import CallbackQueue
-from holdfast.ports import SilentObserver
+from limpet.client.callback_queue import CallbackQueue
+from limpet.ports import SilentObserver
 from tests.support import virtual_test
 
 

@@ -4,8 +4,8 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast import Client, ConfigError, Server
-from holdfast.errors import ClientError
+from limpet import Client, ConfigError, Server
+from limpet.errors import ClientError
 from tests.support import async_test
 
 

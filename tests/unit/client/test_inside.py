@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Client, Context, Limits, Principal, Server, Settings
-from holdfast.errors import ClientError, ConfigError, HoldfastError, McpError, ToolError
-from holdfast.protocol.types import CreateMessageParams
+from limpet import Client, Context, Limits, Principal, Server, Settings
+from limpet.errors import ClientError, ConfigError, LimpetError, McpError, ToolError
+from limpet.protocol.types import CreateMessageParams
 from tests.support import async_test, virtual_test
 
 BOTH: Final = pytest.mark.parametrize("version", ["sessions", "sessionless"])
@@ -162,9 +162,9 @@ async def test_closing_the_client_ends_its_calls_and_refuses_new_ones(version: s
     call = asyncio.ensure_future(client.call_tool("forever"))
     await asyncio.sleep(1)
     await client.aclose()
-    with pytest.raises(HoldfastError, match="closed"):
+    with pytest.raises(LimpetError, match="closed"):
         await call
-    with pytest.raises(HoldfastError, match="closed"):
+    with pytest.raises(LimpetError, match="closed"):
         await client.call_tool("echo", {"text": "x"})
 
 
@@ -259,7 +259,7 @@ async def test_a_client_calls_as_a_principal_with_its_scopes_and_headers(version
             "alan shop 1",
         ]
         assert await call(alan, "write") == "written"
-        with pytest.raises(HoldfastError):
+        with pytest.raises(LimpetError):
             await call(ada, "write")
 
 

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from holdfast.client.base import ClientOptions
-from holdfast.client.handlers import Handlers
-from holdfast.client.listening import ListeningClient
-from holdfast.ports import Ports, SystemRandom
-from holdfast.testing import NotingObserver, VirtualClock
-from holdfast.upstream.negotiation import EraMemory
-from holdfast.upstream.profile import ClientProfile
-from holdfast.upstream.settings import ClientLimits, ClientTimes
+from limpet.client.base import ClientOptions
+from limpet.client.handlers import Handlers
+from limpet.client.listening import ListeningClient
+from limpet.ports import Ports, SystemRandom
+from limpet.testing import NotingObserver, VirtualClock
+from limpet.upstream.negotiation import EraMemory
+from limpet.upstream.profile import ClientProfile
+from limpet.upstream.settings import ClientLimits, ClientTimes
 from tests.messages import PREFIX
 from tests.support import virtual_test
 from tests.unit.upstream.test_connection import Message, Server, User, never

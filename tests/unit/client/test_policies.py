@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.cache import ResultCache, cache_key
-from holdfast.client.changes import Change, UnreadChanges, change_of
-from holdfast.client.paging import Pages
-from holdfast.client.results import tool_call_result
-from holdfast.errors import BadAnswer
-from holdfast.protocol.results import ListToolsResult
-from holdfast.upstream.settings import ClientLimits
+from limpet.client.cache import ResultCache, cache_key
+from limpet.client.changes import Change, UnreadChanges, change_of
+from limpet.client.paging import Pages
+from limpet.client.results import tool_call_result
+from limpet.errors import BadAnswer
+from limpet.protocol.results import ListToolsResult
+from limpet.upstream.settings import ClientLimits
 from tests.support import virtual_test
 
 # Caching

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from holdfast import Client, Server
-from holdfast.client.structured import Record, shaped
+from limpet import Client, Server
+from limpet.client.structured import Record, shaped
 from tests.support import async_test
 
 JSON = st.recursive(

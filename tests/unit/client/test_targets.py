@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, Server
-from holdfast.client.targets import find
-from holdfast.errors import ConfigError
+from limpet import Client, Server
+from limpet.client.targets import find
+from limpet.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.admission import Admission, Gate, SharedGate
+from limpet.core.admission import Admission, Gate, SharedGate
 
 
 def test_tickets_enter_then_wait_then_are_refused() -> None:

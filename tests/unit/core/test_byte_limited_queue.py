@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.byte_limited_queue import ByteLimitedQueue
+from limpet.core.byte_limited_queue import ByteLimitedQueue
 
 THINGS = st.lists(st.tuples(st.sampled_from(["", "a", "b"]), st.integers(0, 60)), max_size=40)
 

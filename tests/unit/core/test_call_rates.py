@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.config import Rate
-from holdfast.core import call_rates
-from holdfast.core.call_rates import BUCKETS, REPORTED, CallRates
+from limpet.config import Rate
+from limpet.core import call_rates
+from limpet.core.call_rates import BUCKETS, REPORTED, CallRates
 
 RATE = Rate(10, 1.0)
 KEY = b"pkey"

@@ -1,7 +1,7 @@
 """The set of changes that wait for one client."""
 
-from holdfast.core.changes import ChangeSet
-from holdfast.protocol.subscriptions import Change
+from limpet.core.changes import ChangeSet
+from limpet.protocol.subscriptions import Change
 
 
 def test_equal_changes_are_one_and_the_newest_counts() -> None:

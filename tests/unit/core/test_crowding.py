@@ -1,6 +1,6 @@
 """Who makes room: the address with the most idle ones, its longest idle one first."""
 
-from holdfast.core.crowding import Crowd, most_idle
+from limpet.core.crowding import Crowd, most_idle
 
 
 def test_the_address_with_the_most_idle_ones_loses_its_longest_idle_ones_first() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.empty_table import EMPTY
+from limpet.core.empty_table import EMPTY
 
 
 def _merge(table: dict[str, int]) -> None:

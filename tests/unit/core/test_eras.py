@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import Limits, Settings
-from holdfast.core.eras import (
+from limpet.config import Limits, Settings
+from limpet.core.eras import (
     check_client,
     check_handshake,
     check_sessionless,
@@ -14,9 +14,9 @@ from holdfast.core.eras import (
     supported_versions,
     with_eras,
 )
-from holdfast.errors import ConfigError, InvalidParams, UnsupportedVersion
-from holdfast.protocol.sessionless import VERSION, RequestMeta
-from holdfast.protocol.versions import REVISIONS
+from limpet.errors import ConfigError, InvalidParams, UnsupportedVersion
+from limpet.protocol.sessionless import VERSION, RequestMeta
+from limpet.protocol.versions import REVISIONS
 
 OLD, NEW = {"name": "old"}, {"name": "new"}
 

@@ -5,7 +5,7 @@ from threading import Thread
 
 import pytest
 
-from holdfast.core.ledger import KEPT, PARTIAL, WORK, Account, Charge, Ledger
+from limpet.core.ledger import KEPT, PARTIAL, WORK, Account, Charge, Ledger
 
 
 def filled(account: Account, size: int = 1, *, urgent: bool = False) -> list[Charge]:

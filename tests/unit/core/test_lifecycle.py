@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core.lifecycle import SessionInput, SessionState, step
+from limpet.core.lifecycle import SessionInput, SessionState, step
 
 CLOSING = (
     SessionInput.DELETED,

@@ -1,6 +1,6 @@
 """The rate limit of log events."""
 
-from holdfast.core.log_rates import BURST, NAMES, TOTAL, LogRates
+from limpet.core.log_rates import BURST, NAMES, TOTAL, LogRates
 
 
 def test_a_burst_passes_then_a_trickle_and_the_rest_is_counted() -> None:

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.backs.components import ComponentTable
-from holdfast.core.names import AS_THEY_ARE, NAME_KINDS, NameKind, Names, NamesOfNames
-from holdfast.errors import ConfigError
-from holdfast.server.catalog.uri_templates import Template
+from limpet.backs.components import ComponentTable
+from limpet.core.names import AS_THEY_ARE, NAME_KINDS, NameKind, Names, NamesOfNames
+from limpet.errors import ConfigError
+from limpet.server.catalog.uri_templates import Template
 
 PREFIXED = Names("files")
 

@@ -1,6 +1,6 @@
 """Results that are remembered for texts of clients."""
 
-from holdfast.core.remembered import remembered
+from limpet.core.remembered import remembered
 
 
 def test_results_are_remembered_only_for_the_last_short_texts() -> None:

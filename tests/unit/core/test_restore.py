@@ -4,13 +4,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from holdfast.core.records import Claim, Claimed, WakeUp
-from holdfast.core.rules import asks, calls, streams
-from holdfast.core.rules.document import Ask, At, Document, ExchangeRecord
-from holdfast.core.rules.restore import Writes, restore
-from holdfast.core.stream import Event, Position
-from holdfast.testing.store.bench import PRINCIPAL, record
-from holdfast.testing.store.limits import tight
+from limpet.core.records import Claim, Claimed, WakeUp
+from limpet.core.rules import asks, calls, streams
+from limpet.core.rules.document import Ask, At, Document, ExchangeRecord
+from limpet.core.rules.restore import Writes, restore
+from limpet.core.stream import Event, Position
+from limpet.testing.store.bench import PRINCIPAL, record
+from limpet.testing.store.limits import tight
 
 ME: Final = "one.1"
 AT: Final = At(5.0, ME, tight(stream_events=10, session_bytes=1000), spare=1 << 30)

@@ -1,6 +1,6 @@
 """Rounds of a suspended call: answered once, repeated equally, never reused."""
 
-from holdfast.core.rounds import Asked, Rounds, Taken
+from limpet.core.rounds import Asked, Rounds, Taken
 
 ASKED = Asked("elicitation/create", {})
 

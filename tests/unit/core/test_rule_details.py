@@ -6,12 +6,12 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.records import KEPT_SECONDS, Answered, Claim, Claimed, WakeUp
-from holdfast.core.rules import asks, calls, life, readers, streams
-from holdfast.core.rules.document import Ask, At, Document, is_dead_with
-from holdfast.core.stream import Packed
-from holdfast.testing.store.bench import PRINCIPAL, record
-from holdfast.testing.store.limits import tight
+from limpet.core.records import KEPT_SECONDS, Answered, Claim, Claimed, WakeUp
+from limpet.core.rules import asks, calls, life, readers, streams
+from limpet.core.rules.document import Ask, At, Document, is_dead_with
+from limpet.core.stream import Packed
+from limpet.testing.store.bench import PRINCIPAL, record
+from limpet.testing.store.limits import tight
 
 ME: Final = "one.1"
 LIMITS: Final = tight(subscriptions=2)

@@ -8,8 +8,8 @@ from typing import Any, Final, NoReturn
 import pytest
 from typing_extensions import override
 
-from holdfast.core.lifecycle import SessionInput, SessionState
-from holdfast.core.records import (
+from limpet.core.lifecycle import SessionInput, SessionState
+from limpet.core.records import (
     KEPT_SECONDS,
     STANDALONE_FENCE,
     USED_IDS,
@@ -22,12 +22,12 @@ from holdfast.core.records import (
     Refusal,
     WakeUp,
 )
-from holdfast.core.rules import asks, calls, life, readers, streams, turns
-from holdfast.core.rules.document import At, Document, ExchangeRecord, Index, Told
-from holdfast.core.stream import Position
-from holdfast.errors import Fenced, HoldfastError, StreamClosed
-from holdfast.testing.store.bench import PRINCIPAL, STRANGER, record
-from holdfast.testing.store.limits import tight
+from limpet.core.rules import asks, calls, life, readers, streams, turns
+from limpet.core.rules.document import At, Document, ExchangeRecord, Index, Told
+from limpet.core.stream import Position
+from limpet.errors import Fenced, LimpetError, StreamClosed
+from limpet.testing.store.bench import PRINCIPAL, STRANGER, record
+from limpet.testing.store.limits import tight
 
 ME: Final = "one.1"
 OTHER: Final = "two.1"
@@ -69,7 +69,7 @@ def facts(doc: Document) -> dict[str, Any]:
 
 
 EVENTS: Final = [(11, b"data")]
-RAISING: Final[dict[str, tuple[Callable[[Document], object], type[HoldfastError]]]] = {
+RAISING: Final[dict[str, tuple[Callable[[Document], object], type[LimpetError]]]] = {
     "a plain end of a call that was never claimed": (
         partial(calls.end_plain, stream="none", fence=9, now=5.0),
         Fenced,

@@ -2,14 +2,14 @@
 
 import pytest
 
-from holdfast.core.admission import Gate, SharedGate
-from holdfast.core.byte_limited_queue import ByteLimitedQueue
-from holdfast.core.crowding import Crowd
-from holdfast.core.ledger import Ledger
-from holdfast.core.log_rates import NAMES, LogRates
-from holdfast.core.names import AS_THEY_ARE, Names, NamesOfNames
-from holdfast.core.rounds import Rounds
-from holdfast.core.stream import Log, Position
+from limpet.core.admission import Gate, SharedGate
+from limpet.core.byte_limited_queue import ByteLimitedQueue
+from limpet.core.crowding import Crowd
+from limpet.core.ledger import Ledger
+from limpet.core.log_rates import NAMES, LogRates
+from limpet.core.names import AS_THEY_ARE, Names, NamesOfNames
+from limpet.core.rounds import Rounds
+from limpet.core.stream import Log, Position
 
 
 def gate() -> Gate[int]:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.rules import tasks
-from holdfast.core.rules.areas import AreaBounds, own_area, use
-from holdfast.core.rules.state import (
+from limpet.core.rules import tasks
+from limpet.core.rules.areas import AreaBounds, own_area, use
+from limpet.core.rules.state import (
     ENTRY_BYTES,
     REMEMBERED_OPS,
     Cell,
@@ -18,9 +18,9 @@ from holdfast.core.rules.state import (
     change,
     hold,
 )
-from holdfast.core.rules.tasks import TASK_END_BYTES, StoredTask, TaskBounds
-from holdfast.errors import StateError, TooMuchKept
-from holdfast.testing.store.limits import tight
+from limpet.core.rules.tasks import TASK_END_BYTES, StoredTask, TaskBounds
+from limpet.errors import StateError, TooMuchKept
+from limpet.testing.store.limits import tight
 
 ROOM = StateRoom(bytes=60, total=1_000, kept=3 * ENTRY_BYTES)
 CHANGES = st.builds(

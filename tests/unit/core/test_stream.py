@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core.stream import Continuity, Log, Packed, Position
+from limpet.core.stream import Continuity, Log, Packed, Position
 
 
 def filled(count: int, size: int = 1) -> Log:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.rounds import Asked
-from holdfast.core.tasks import (
+from limpet.core.rounds import Asked
+from limpet.core.tasks import (
     TABLE,
     TERMINAL,
     TaskInput,
@@ -29,8 +29,8 @@ from holdfast.core.tasks import (
     task_key,
     withdrawn,
 )
-from holdfast.protocol.tasks import Progress
-from holdfast.wire.jsonrpc import encode
+from limpet.protocol.tasks import Progress
+from limpet.wire.jsonrpc import encode
 
 ASK: Final = Asked("elicitation/create", {"message": "?"})
 ENDS: Final = (TaskInput.RESULT, TaskInput.ERROR, TaskInput.CANCEL)

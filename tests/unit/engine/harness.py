@@ -8,19 +8,19 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.config import Limits, Settings, Times
-from holdfast.core.fate import FateInput
-from holdfast.core.stream import Position
-from holdfast.engine.caller import Caller
-from holdfast.engine.claims import Repeat
-from holdfast.engine.delivery import Batch, deliver
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.engine.reader import End, Reader
-from holdfast.engine.session import ClientDuplex, Session
-from holdfast.stores.base import Store
-from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
-from holdfast.wire.jsonrpc import Request, RequestId, Response
+from limpet.config import Limits, Settings, Times
+from limpet.core.fate import FateInput
+from limpet.core.stream import Position
+from limpet.engine.caller import Caller
+from limpet.engine.claims import Repeat
+from limpet.engine.delivery import Batch, deliver
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange, SessionExchange
+from limpet.engine.reader import End, Reader
+from limpet.engine.session import ClientDuplex, Session
+from limpet.stores.base import Store
+from limpet.testing import NotingObserver, ScriptedBack, SeededRandom
+from limpet.wire.jsonrpc import Request, RequestId, Response
 from tests.support import LoopClock, virtual_test_within
 
 PRINCIPAL: Final = "ada"

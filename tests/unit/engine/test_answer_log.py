@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.delivery import Batch
-from holdfast.engine.forwarding import _AnswerLog
-from holdfast.stores.base import Claim, Claimed
-from holdfast.testing.seeded_random import SeededRandom
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from limpet.engine.delivery import Batch
+from limpet.engine.forwarding import _AnswerLog
+from limpet.stores.base import Claim, Claimed
+from limpet.testing.seeded_random import SeededRandom
+from limpet.testing.store.bench import KEY, PRINCIPAL, record
 from tests.stores import ScriptedStore
 from tests.support import virtual_test
 

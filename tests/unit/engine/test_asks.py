@@ -5,23 +5,23 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import Limits, Times
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.exchange import Exchange
-from holdfast.errors import (
+from limpet.config import Limits, Times
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.exchange import Exchange
+from limpet.errors import (
     AskRefused,
     AskTimeout,
     BackPressureError,
     CallEnded,
     Fenced,
-    HoldfastError,
+    LimpetError,
     NoBackChannel,
     SessionGone,
 )
-from holdfast.stores.base import Answered
-from holdfast.testing import ScriptedBack
-from holdfast.testing.store.limits import tight
-from holdfast.wire.jsonrpc import Response
+from limpet.stores.base import Answered
+from limpet.testing import ScriptedBack
+from limpet.testing.store.limits import tight
+from limpet.wire.jsonrpc import Response
 from tests.stores import ScriptedStore
 from tests.unit.engine.harness import (
     CALL,
@@ -503,7 +503,7 @@ async def test_a_handler_that_outlives_its_exchange_cannot_use_up_the_sessions_a
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             for _ in range(3):
-                with pytest.raises(HoldfastError):
+                with pytest.raises(LimpetError):
                     await exchange.ask(ASK, {})
         return {}
 

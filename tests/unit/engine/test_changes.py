@@ -5,10 +5,10 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast.config import Limits, Settings, Times
-from holdfast.core.lifecycle import SessionInput
-from holdfast.protocol.subscriptions import Change
-from holdfast.testing import ScriptedBack
+from limpet.config import Limits, Settings, Times
+from limpet.core.lifecycle import SessionInput
+from limpet.protocol.subscriptions import Change
+from limpet.testing import ScriptedBack
 from tests.simulation.cluster import Cluster
 from tests.stores import ScriptedStore
 from tests.support import LoopClock

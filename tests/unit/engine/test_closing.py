@@ -8,10 +8,10 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.exchange import Exchange
-from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import Closed
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.exchange import Exchange
+from limpet.errors import StoreUnavailable
+from limpet.stores.base import Closed
 from tests.unit.engine.harness import PRINCIPAL, EngineHarness, echo, engine_test, settle_down
 from tests.unit.engine.test_reaping import fleet
 

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 
-from holdfast import Server
-from holdfast.config import Limits, Settings
-from holdfast.engine.exchange import Exchange
-from holdfast.engine.reader import End
-from holdfast.engine.session import Session
-from holdfast.testing import ScriptedBack
+from limpet import Server
+from limpet.config import Limits, Settings
+from limpet.engine.exchange import Exchange
+from limpet.engine.reader import End
+from limpet.engine.session import Session
+from limpet.testing import ScriptedBack
 from tests.asgi import Peer
 from tests.support import async_test
 from tests.unit.engine.harness import CALL, PRINCIPAL, Post, engine_harness, engine_test, settle_down

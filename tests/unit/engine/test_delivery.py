@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from holdfast.engine.delivery import Batch, deliver
-from holdfast.engine.wake import Wake
+from limpet.engine.delivery import Batch, deliver
+from limpet.engine.wake import Wake
 from tests.support import virtual_test
 
 

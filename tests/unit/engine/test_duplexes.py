@@ -5,12 +5,12 @@ import asyncio
 import msgspec
 import pytest
 
-from holdfast.config import Limits
-from holdfast.core.exchange import ExchangeState
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.errors import REQUEST_CANCELLED, DuplicateId
-from holdfast.testing import ScriptedBack
+from limpet.config import Limits
+from limpet.core.exchange import ExchangeState
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.exchange import Exchange, SessionExchange
+from limpet.errors import REQUEST_CANCELLED, DuplicateId
+from limpet.testing import ScriptedBack
 from tests.unit.engine.harness import (
     CALL,
     EngineHarness,

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import Times
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange
-from holdfast.engine.session import Session
-from holdfast.errors import REQUEST_CANCELLED
-from holdfast.protocol.sessionless import RequestMeta
-from holdfast.testing import ScriptedBack
-from holdfast.wire.jsonrpc import Request
+from limpet.config import Times
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange
+from limpet.engine.session import Session
+from limpet.errors import REQUEST_CANCELLED
+from limpet.protocol.sessionless import RequestMeta
+from limpet.testing import ScriptedBack
+from limpet.wire.jsonrpc import Request
 from tests.stores import ScriptedStore
 from tests.support import LoopClock
 from tests.unit.engine.harness import CALL, PRINCIPAL, echo, engine_harness, engine_test, settle_down

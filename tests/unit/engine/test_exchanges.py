@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import Limits, Settings, Times
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.back import Outside
-from holdfast.engine.caller import Caller
-from holdfast.engine.claims import Repeat
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.errors import BUSY, INTERNAL_ERROR, REQUEST_CANCELLED, Busy, DuplicateId, McpError, SessionGone
-from holdfast.stores.base import Claim, Claimed, Duplicate, Refusal
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import ScriptedBack
-from holdfast.wire.jsonrpc import Request
+from limpet.config import Limits, Settings, Times
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.back import Outside
+from limpet.engine.caller import Caller
+from limpet.engine.claims import Repeat
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange, SessionExchange
+from limpet.errors import BUSY, INTERNAL_ERROR, REQUEST_CANCELLED, Busy, DuplicateId, McpError, SessionGone
+from limpet.stores.base import Claim, Claimed, Duplicate, Refusal
+from limpet.stores.memory import MemoryStore
+from limpet.testing import ScriptedBack
+from limpet.wire.jsonrpc import Request
 from tests.unit.engine.harness import (
     CALL,
     CALLER,

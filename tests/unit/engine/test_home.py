@@ -11,21 +11,21 @@ import pytest
 from msgspec.structs import replace
 from typing_extensions import override
 
-from holdfast.auth import Principal
-from holdfast.auth.scopes import Needs
-from holdfast.config import Limits, Settings, Times
-from holdfast.core.fate import FateInput
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.back import Outside
-from holdfast.engine.caller import Caller
-from holdfast.engine.claims import Repeat
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.engine.home import Homes
-from holdfast.engine.inbox import Received
-from holdfast.engine.listener_homes import EACH_SWEEP
-from holdfast.engine.messages import ForwardedRequest, Message, Notify, decode_message
-from holdfast.errors import (
+from limpet.auth import Principal
+from limpet.auth.scopes import Needs
+from limpet.config import Limits, Settings, Times
+from limpet.core.fate import FateInput
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.back import Outside
+from limpet.engine.caller import Caller
+from limpet.engine.claims import Repeat
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange, SessionExchange
+from limpet.engine.home import Homes
+from limpet.engine.inbox import Received
+from limpet.engine.listener_homes import EACH_SWEEP
+from limpet.engine.messages import ForwardedRequest, Message, Notify, decode_message
+from limpet.errors import (
     Busy,
     DuplicateId,
     InsufficientScope,
@@ -34,10 +34,10 @@ from holdfast.errors import (
     Stopping,
     UpstreamUnavailable,
 )
-from holdfast.stores.base import Claim, Claimed, Orphan, SessionRecord, replicas
-from holdfast.testing import ScriptedBack, SeededRandom
-from holdfast.testing.store.limits import tight
-from holdfast.wire.jsonrpc import Request
+from limpet.stores.base import Claim, Claimed, Orphan, SessionRecord, replicas
+from limpet.testing import ScriptedBack, SeededRandom
+from limpet.testing.store.limits import tight
+from limpet.wire.jsonrpc import Request
 from tests.simulation.cluster import Cluster, ReplicaConnection
 from tests.support import LoopClock, until
 from tests.unit.engine.harness import (

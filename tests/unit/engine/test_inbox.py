@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from holdfast.auth.forward_key import CredentialSealer, ForwardKey, new_key
-from holdfast.config import Limits, Times
-from holdfast.engine.inbox import Inbox, Received
-from holdfast.engine.messages import FAILED, REPLY, Began, Late, Message, Notify, Replies, decode_verdict
-from holdfast.errors import StoreError, TooMuchWork
-from holdfast.ports import SystemRandom
+from limpet.auth.forward_key import CredentialSealer, ForwardKey, new_key
+from limpet.config import Limits, Times
+from limpet.engine.inbox import Inbox, Received
+from limpet.engine.messages import FAILED, REPLY, Began, Late, Message, Notify, Replies, decode_verdict
+from limpet.errors import StoreError, TooMuchWork
+from limpet.ports import SystemRandom
 from tests.simulation.cluster import Cluster, ReplicaConnection
 from tests.support import LoopClock
 from tests.unit.engine.harness import engine_harness, engine_test, settle_down

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from holdfast.config import Settings, Times
-from holdfast.engine.exchange import Exchange
-from holdfast.engine.keys import Keys
-from holdfast.engine.runtime import Runtime
-from holdfast.errors import StoreUnavailable
-from holdfast.ports import SilentObserver
-from holdfast.testing import ScriptedBack, SeededRandom, VirtualClock
+from limpet.config import Settings, Times
+from limpet.engine.exchange import Exchange
+from limpet.engine.keys import Keys
+from limpet.engine.runtime import Runtime
+from limpet.errors import StoreUnavailable
+from limpet.ports import SilentObserver
+from limpet.testing import ScriptedBack, SeededRandom, VirtualClock
 from tests.stores import ScriptedStore
 from tests.support import async_test
 from tests.unit.engine.harness import engine_test

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import Limits, Settings
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.engine.listening import FLUSH_SECONDS, Listener, ListenerEnd
-from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.errors import Busy, InvalidParams, MissingCapability
-from holdfast.protocol.sessionless import TASKS, VERSION, RequestMeta
-from holdfast.protocol.subscriptions import Change, Filter
-from holdfast.testing import NotingObserver, ScriptedBack
-from holdfast.testing.store.limits import tight
-from holdfast.wire.jsonrpc import Request
+from limpet.config import Limits, Settings
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.engine.listening import FLUSH_SECONDS, Listener, ListenerEnd
+from limpet.engine.sessionless_client import SessionlessClient
+from limpet.errors import Busy, InvalidParams, MissingCapability
+from limpet.protocol.sessionless import TASKS, VERSION, RequestMeta
+from limpet.protocol.subscriptions import Change, Filter
+from limpet.testing import NotingObserver, ScriptedBack
+from limpet.testing.store.limits import tight
+from limpet.wire.jsonrpc import Request
 from tests.support import LoopClock, virtual_test
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"

@@ -7,26 +7,26 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.config import Limits, Settings
-from holdfast.core.empty_table import EMPTY
-from holdfast.core.ledger import Ledger
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.records import Claim, Claimed, Refusal
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.engine.load import Load
-from holdfast.engine.outcome import Outcome
-from holdfast.engine.sessions import Opened
-from holdfast.engine.task_ends import KEPT_SECONDS, TaskEnds
-from holdfast.errors import OUTCOME_UNKNOWN, StateError, TooManySessions
-from holdfast.stores.base import LINGER_SECONDS
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import ScriptedBack
-from holdfast.testing.clock import VirtualClock
-from holdfast.testing.store.bench import KEY, Bench, record
-from holdfast.testing.store.sessions import ENDING
-from holdfast.wire.jsonrpc import Request
+from limpet.config import Limits, Settings
+from limpet.core.empty_table import EMPTY
+from limpet.core.ledger import Ledger
+from limpet.core.lifecycle import SessionInput
+from limpet.core.records import Claim, Claimed, Refusal
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange, SessionExchange
+from limpet.engine.load import Load
+from limpet.engine.outcome import Outcome
+from limpet.engine.sessions import Opened
+from limpet.engine.task_ends import KEPT_SECONDS, TaskEnds
+from limpet.errors import OUTCOME_UNKNOWN, StateError, TooManySessions
+from limpet.stores.base import LINGER_SECONDS
+from limpet.stores.memory import MemoryStore
+from limpet.testing import ScriptedBack
+from limpet.testing.clock import VirtualClock
+from limpet.testing.store.bench import KEY, Bench, record
+from limpet.testing.store.sessions import ENDING
+from limpet.wire.jsonrpc import Request
 from tests.messages import initialize
 from tests.support import until, virtual_test
 from tests.unit.engine.harness import CALL, CALLER, engine_harness, engine_test

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from holdfast.config import Limits
-from holdfast.engine.exchange import Exchange
-from holdfast.errors import REQUEST_CANCELLED, AskTimeout, StoreUnavailable
-from holdfast.testing import ScriptedBack
+from limpet.config import Limits
+from limpet.engine.exchange import Exchange
+from limpet.errors import REQUEST_CANCELLED, AskTimeout, StoreUnavailable
+from limpet.testing import ScriptedBack
 from tests.stores import OF_EXCHANGES, ScriptedStore
 from tests.unit.engine.harness import CALL, Json, engine_harness, engine_test, settle_down
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.engine.pauses import Pulse
+from limpet.engine.pauses import Pulse
 from tests.support import virtual_test
 
 

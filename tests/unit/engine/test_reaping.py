@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from typing import Final
 from unittest.mock import patch
 
-from holdfast.config import Settings, Times
-from holdfast.engine.claims import Repeat
-from holdfast.engine.exchange import Exchange
-from holdfast.stores.base import Answered
-from holdfast.testing import ScriptedBack, SeededRandom
+from limpet.config import Settings, Times
+from limpet.engine.claims import Repeat
+from limpet.engine.exchange import Exchange
+from limpet.stores.base import Answered
+from limpet.testing import ScriptedBack, SeededRandom
 from tests.simulation.cluster import Cluster
 from tests.simulation.world import SimKeeper
 from tests.support import LoopClock
@@ -30,7 +30,7 @@ async def fleet(*scripts: Script, settings: Settings = SETTINGS) -> AsyncIterato
     """Run an engine for each script, over one store, with one session."""
     cluster = Cluster(settings.limits, LoopClock())
     harnesses: list[EngineHarness] = []
-    with patch("holdfast.engine.replica.LeaseKeeper", SimKeeper):
+    with patch("limpet.engine.replica.LeaseKeeper", SimKeeper):
         for number, script in enumerate(scripts):
             harness = EngineHarness(
                 ScriptedBack({CALL: script}), settings, cluster.connect(f"r{number}").store

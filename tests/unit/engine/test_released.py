@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.errors import REQUEST_CANCELLED, DuplicateId, OutcomeUnknown
+from limpet.engine.exchange import Exchange, SessionExchange
+from limpet.errors import REQUEST_CANCELLED, DuplicateId, OutcomeUnknown
 from tests.unit.engine.harness import PRINCIPAL, Json, engine_test, settle_down
 from tests.unit.engine.test_reaping import fleet
 

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.auth.seal import Sealer
-from holdfast.config import Settings
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.engine.keys import PURPOSE
-from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.errors import ParkedGone
-from holdfast.protocol.sessionless import RequestMeta
-from holdfast.protocol.subscriptions import Change, encode_change
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
-from holdfast.wire.jsonrpc import Request
+from limpet.auth.seal import Sealer
+from limpet.config import Settings
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.engine.keys import PURPOSE
+from limpet.engine.sessionless_client import SessionlessClient
+from limpet.errors import ParkedGone
+from limpet.protocol.sessionless import RequestMeta
+from limpet.protocol.subscriptions import Change, encode_change
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing import NotingObserver, ScriptedBack, SeededRandom
+from limpet.wire.jsonrpc import Request
 from tests.sqlite.support import store_path
 from tests.support import async_test, until
 

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
-from holdfast.config import Limits, Settings, Times
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange
-from holdfast.engine.reader import End
-from holdfast.engine.sessionless_client import SessionlessClient
-from holdfast.errors import OUTCOME_UNKNOWN, StoreUnavailable
-from holdfast.protocol.subscriptions import Change
-from holdfast.stores.base import Announced, Store, WakeUp
-from holdfast.testing import ScriptedBack
-from holdfast.wire.jsonrpc import Request
+from limpet.config import Limits, Settings, Times
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange
+from limpet.engine.reader import End
+from limpet.engine.sessionless_client import SessionlessClient
+from limpet.errors import OUTCOME_UNKNOWN, StoreUnavailable
+from limpet.protocol.subscriptions import Change
+from limpet.stores.base import Announced, Store, WakeUp
+from limpet.testing import ScriptedBack
+from limpet.wire.jsonrpc import Request
 from tests.simulation.cluster import Cluster
 from tests.support import LoopClock
 from tests.unit.engine.harness import (

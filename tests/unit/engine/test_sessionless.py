@@ -10,18 +10,18 @@ import msgspec
 import pytest
 from typing_extensions import override
 
-from holdfast.config import Limits, Settings, Times
-from holdfast.core.exchange import ExchangeState
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange
-from holdfast.engine.rounds import ResponseWaiter
-from holdfast.errors import PARKED_GONE, REQUEST_CANCELLED, Busy, CallEnded, McpError, ParkedGone
-from holdfast.protocol.sessionless import SERVER_KEY, RequestMeta
-from holdfast.stores.base import SessionRecord
-from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
-from holdfast.testing.store.limits import tight
-from holdfast.wire.jsonrpc import Request
+from limpet.config import Limits, Settings, Times
+from limpet.core.exchange import ExchangeState
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange
+from limpet.engine.rounds import ResponseWaiter
+from limpet.errors import PARKED_GONE, REQUEST_CANCELLED, Busy, CallEnded, McpError, ParkedGone
+from limpet.protocol.sessionless import SERVER_KEY, RequestMeta
+from limpet.stores.base import SessionRecord
+from limpet.testing import NotingObserver, ScriptedBack, SeededRandom
+from limpet.testing.store.limits import tight
+from limpet.wire.jsonrpc import Request
 from tests.support import LoopClock
 from tests.unit.engine.harness import engine_harness, engine_test, settle_down
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import Limits, Settings, Times
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.caller import Caller
-from holdfast.engine.exchange import Exchange
-from holdfast.engine.reader import End
-from holdfast.engine.session import Session
-from holdfast.engine.sessions import ANONYMOUS, Opened
-from holdfast.errors import InvalidParams, SessionGone, TooManySessions
-from holdfast.stores.base import SessionRecord
-from holdfast.testing import ScriptedBack
+from limpet.config import Limits, Settings, Times
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.caller import Caller
+from limpet.engine.exchange import Exchange
+from limpet.engine.reader import End
+from limpet.engine.session import Session
+from limpet.engine.sessions import ANONYMOUS, Opened
+from limpet.errors import InvalidParams, SessionGone, TooManySessions
+from limpet.stores.base import SessionRecord
+from limpet.testing import ScriptedBack
 from tests.unit.engine.harness import CALL, PRINCIPAL, engine_harness, engine_test, gate, settle_down
 
 TIMES = Times(idle=100, grace=50, lifetime=1_000, sweep=1, stream_age=(5_000, 5_000))

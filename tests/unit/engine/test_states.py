@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from holdfast.config import Limits
-from holdfast.core.exchange import ExchangeState
-from holdfast.core.fate import Fate
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.claims import Repeat
-from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.errors import Busy
-from holdfast.testing import ScriptedBack
+from limpet.config import Limits
+from limpet.core.exchange import ExchangeState
+from limpet.core.fate import Fate
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.claims import Repeat
+from limpet.engine.exchange import Exchange, SessionExchange
+from limpet.errors import Busy
+from limpet.testing import ScriptedBack
 from tests.stores import ScriptedStore
 from tests.unit.engine.harness import CALL, Post, engine_harness, engine_test, gate, settle_down
 

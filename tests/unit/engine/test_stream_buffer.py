@@ -5,13 +5,13 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from holdfast.config import Limits
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.exchange import Exchange
-from holdfast.engine.stream_buffer import BYTES, EVENTS
-from holdfast.errors import REQUEST_CANCELLED, Fenced, StoreError, StoreUnavailable
-from holdfast.stores.base import WakeUp
-from holdfast.testing import ScriptedBack
+from limpet.config import Limits
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.exchange import Exchange
+from limpet.engine.stream_buffer import BYTES, EVENTS
+from limpet.errors import REQUEST_CANCELLED, Fenced, StoreError, StoreUnavailable
+from limpet.stores.base import WakeUp
+from limpet.testing import ScriptedBack
 from tests.stores import ScriptedStore
 from tests.unit.engine.harness import CALL, EngineHarness, Json, engine_harness, engine_test, settle_down
 

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from holdfast.config import Limits, Times
-from holdfast.core.stream import Position
-from holdfast.engine.delivery import Batch, deliver
-from holdfast.engine.exchange import Exchange
-from holdfast.engine.reader import End
-from holdfast.engine.session import event_id, parse_event_id
-from holdfast.errors import SessionGone, Unresumable
-from holdfast.protocol.subscriptions import Change
-from holdfast.testing import ScriptedBack
+from limpet.config import Limits, Times
+from limpet.core.stream import Position
+from limpet.engine.delivery import Batch, deliver
+from limpet.engine.exchange import Exchange
+from limpet.engine.reader import End
+from limpet.engine.session import event_id, parse_event_id
+from limpet.errors import SessionGone, Unresumable
+from limpet.protocol.subscriptions import Change
+from limpet.testing import ScriptedBack
 from tests.unit.engine.harness import CALL, PRINCIPAL, Json, engine_harness, engine_test, gate, settle_down
 
 PROGRESS = "notifications/progress"

@@ -4,8 +4,8 @@ import asyncio
 
 from typing_extensions import override
 
-from holdfast.config import Limits
-from holdfast.stores.base import Orphan
+from limpet.config import Limits
+from limpet.stores.base import Orphan
 from tests.simulation.cluster import Cluster
 from tests.stores import ScriptedStore
 from tests.support import LoopClock

@@ -5,10 +5,10 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.config import Limits, Settings, Times
-from holdfast.engine.exchange import Exchange
-from holdfast.errors import BUSY, REQUEST_CANCELLED, Busy, StoreUnavailable
-from holdfast.testing import ScriptedBack
+from limpet.config import Limits, Settings, Times
+from limpet.engine.exchange import Exchange
+from limpet.errors import BUSY, REQUEST_CANCELLED, Busy, StoreUnavailable
+from limpet.testing import ScriptedBack
 from tests.unit.engine.harness import CALL, EngineHarness, engine_harness, engine_test, settle_down
 from tests.unit.engine.test_reaping import NOTICED, SETTINGS, die, fleet
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.engine.wake import OnWake, Wake
+from limpet.engine.wake import OnWake, Wake
 from tests.support import virtual_test
 from tests.unit.engine.harness import settle_down
 

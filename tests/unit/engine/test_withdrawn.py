@@ -12,13 +12,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.config import Limits
-from holdfast.core.rules.calls import reap
-from holdfast.core.rules.streams import forget
-from holdfast.engine.claims import REUSE_SECONDS, Repeat
-from holdfast.engine.exchange import SessionExchange
-from holdfast.engine.messages import REPLY, Message, Refused
-from holdfast.errors import (
+from limpet.config import Limits
+from limpet.core.rules.calls import reap
+from limpet.core.rules.streams import forget
+from limpet.engine.claims import REUSE_SECONDS, Repeat
+from limpet.engine.exchange import SessionExchange
+from limpet.engine.messages import REPLY, Message, Refused
+from limpet.errors import (
     OUTCOME_UNKNOWN,
     Busy,
     DuplicateId,
@@ -26,9 +26,9 @@ from holdfast.errors import (
     StoreUnavailable,
     Withdrawn,
 )
-from holdfast.stores.base import Claim, Refusal
-from holdfast.testing import ScriptedBack
-from holdfast.wire.jsonrpc import Request, encode
+from limpet.stores.base import Claim, Refusal
+from limpet.testing import ScriptedBack
+from limpet.wire.jsonrpc import Request, encode
 from tests.simulation.cluster import Cluster, ReplicaConnection
 from tests.stores import ScriptedStore
 from tests.unit.engine.harness import (

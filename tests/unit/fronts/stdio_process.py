@@ -94,7 +94,7 @@ class StdioClient:
 @contextlib.asynccontextmanager
 async def small_server(*options: str) -> AsyncIterator[StdioClient]:
     """Start the small server over stdio; it is killed afterwards if it still runs."""
-    async with python("-m", "holdfast", "serve", str(SMALL), "--stdio", *options) as client:
+    async with python("-m", "limpet", "serve", str(SMALL), "--stdio", *options) as client:
         yield client
 
 

@@ -7,8 +7,8 @@ from contextlib import aclosing
 import pytest
 from typing_extensions import override
 
-from holdfast import Server, Settings, Times
-from holdfast.fronts.countdown import count_down, waiting
+from limpet import Server, Settings, Times
+from limpet.fronts.countdown import count_down, waiting
 from tests.asgi import Peer
 from tests.support import virtual_test
 

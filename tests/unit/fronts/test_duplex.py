@@ -4,13 +4,13 @@ import asyncio
 import json
 from contextlib import aclosing
 
-from holdfast.auth import Principal
-from holdfast.config import Limits, Settings, Times
-from holdfast.core.ledger import Ledger
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.caller import Caller
-from holdfast.fronts.duplex import OWED, Gathering
-from holdfast.testing.store.limits import tight
+from limpet.auth import Principal
+from limpet.config import Limits, Settings, Times
+from limpet.core.ledger import Ledger
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.caller import Caller
+from limpet.fronts.duplex import OWED, Gathering
+from limpet.testing.store.limits import tight
 from tests.duplex import META
 from tests.support import LoopClock, async_test, until, virtual_test
 from tests.unit.fronts.wire import Held, Wire

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import Limits, Settings, Times
-from holdfast.core.lifecycle import SessionInput
-from holdfast.fronts.duplex import OWED
-from holdfast.protocol.idempotency import KEY
-from holdfast.protocol.subscriptions import Change
-from holdfast.testing import NotingObserver
-from holdfast.testing.store.limits import tight
+from limpet.config import Limits, Settings, Times
+from limpet.core.lifecycle import SessionInput
+from limpet.fronts.duplex import OWED
+from limpet.protocol.idempotency import KEY
+from limpet.protocol.subscriptions import Change
+from limpet.testing import NotingObserver
+from limpet.testing.store.limits import tight
 from tests.duplex import META
 from tests.schema import validate
 from tests.support import async_test, until, virtual_test

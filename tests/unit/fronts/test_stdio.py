@@ -36,7 +36,7 @@ print("printed at import")
 sys.stdout.write("written at import")
 logging.getLogger().addHandler(logging.StreamHandler(sys.stdout))
 kept = sys.stdout
-from holdfast import Server
+from limpet import Server
 
 server = Server("noisy")
 
@@ -52,7 +52,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("started", [["-m", "holdfast", "serve", "{}", "--stdio"], ["{}"]])
+@pytest.mark.parametrize("started", [["-m", "limpet", "serve", "{}", "--stdio"], ["{}"]])
 @async_test
 async def test_output_printed_at_import_is_not_on_stdout(started: list[str], tmp_path: Path) -> None:
     program = tmp_path / "noisy.py"

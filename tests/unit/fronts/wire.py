@@ -3,14 +3,14 @@
 import asyncio
 from typing import Any
 
-from holdfast.config import Settings
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange
-from holdfast.engine.sessions import ANONYMOUS
-from holdfast.errors import SessionGone
-from holdfast.ports import Clock
-from holdfast.testing.back import ScriptedBack
+from limpet.config import Settings
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange
+from limpet.engine.sessions import ANONYMOUS
+from limpet.errors import SessionGone
+from limpet.ports import Clock
+from limpet.testing.back import ScriptedBack
 from tests.duplex import DuplexClient
 
 Json = Any

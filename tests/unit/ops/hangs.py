@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast import Context, Server
+from limpet import Context, Server
 
 server = Server("behind")
 

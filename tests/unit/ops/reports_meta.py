@@ -1,6 +1,6 @@
 """A server for a child process: its tool returns the context that came with the call."""
 
-from holdfast import Context, Server
+from limpet import Context, Server
 
 server = Server("behind")
 

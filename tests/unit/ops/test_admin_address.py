@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.admin import admin
-from holdfast.cli.process_options import ProcessOptions
-from holdfast.config import LOOPBACK_HOSTS, AdminSettings
-from holdfast.errors import ConfigError
-from holdfast.ops.admin.address import VARIABLE, open_admin
+from limpet.cli.admin import admin
+from limpet.cli.process_options import ProcessOptions
+from limpet.config import LOOPBACK_HOSTS, AdminSettings
+from limpet.errors import ConfigError
+from limpet.ops.admin.address import VARIABLE, open_admin
 
 TOKEN = "0123456789abcdef"
 HERE = "127.0.0.1:0"
@@ -27,7 +27,7 @@ def _no_token_around(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (AdminSettings(address=HERE), "no terminal.*--admin-token-file FILE, or set HOLDFAST_ADMIN_TOKEN"),
+        (AdminSettings(address=HERE), "no terminal.*--admin-token-file FILE, or set LIMPET_ADMIN_TOKEN"),
         (AdminSettings(address=HERE, token="short"), "16 to 512 characters"),
         (AdminSettings(address=HERE, token="sixteen letters with spaces"), "no spaces"),
         (AdminSettings(address=EVERYWHERE), "reached from other machines: .*--admin-token-file FILE"),

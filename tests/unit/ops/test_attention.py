@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Context, Server, Settings, Times
-from holdfast.client import Client
-from holdfast.engine.engine import Engine
-from holdfast.errors import McpError, StoreUnavailable, ToolError
-from holdfast.ops.attention import Attention
-from holdfast.ops.call_log import CallWatch
-from holdfast.ops.operated import Operated
-from holdfast.ops.ring import Ring
-from holdfast.testing import NotingObserver
-from holdfast.testing.store.limits import tight
+from limpet import Context, Server, Settings, Times
+from limpet.client import Client
+from limpet.engine.engine import Engine
+from limpet.errors import McpError, StoreUnavailable, ToolError
+from limpet.ops.attention import Attention
+from limpet.ops.call_log import CallWatch
+from limpet.ops.operated import Operated
+from limpet.ops.ring import Ring
+from limpet.testing import NotingObserver
+from limpet.testing.store.limits import tight
 from tests.stores import ScriptedStore
 from tests.support import LoopClock, virtual_test
 
@@ -63,7 +63,7 @@ async def test_a_call_that_hangs_gets_one_line_with_the_reason_of_its_wait(era: 
         assert not warned(ring, "call.slow")
         await asyncio.sleep(60)
         (line,) = warned(ring, "call.slow")
-        assert (line["tool"], line["waits_for"], line["client"]) == ("hang", "handler", "holdfast")
+        assert (line["tool"], line["waits_for"], line["client"]) == ("hang", "handler", "limpet")
         assert 5 <= int(line["seconds"]) <= 7
         assert len(line["call"]) == 12
         assert ("session" in line) == (era == "sessions")

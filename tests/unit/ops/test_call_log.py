@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Server
-from holdfast.client import Client
-from holdfast.config import HttpSettings
-from holdfast.errors import ConfigError, McpError, ToolError
-from holdfast.ops.figures import NAMES, Figures
-from holdfast.ops.log import LINES
-from holdfast.ops.operated import Operated
-from holdfast.ops.ring import Ring
-from holdfast.stores.base import NoState, NoTasks
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import VirtualClock
+from limpet import Context, Server
+from limpet.client import Client
+from limpet.config import HttpSettings
+from limpet.errors import ConfigError, McpError, ToolError
+from limpet.ops.figures import NAMES, Figures
+from limpet.ops.log import LINES
+from limpet.ops.operated import Operated
+from limpet.ops.ring import Ring
+from limpet.stores.base import NoState, NoTasks
+from limpet.stores.memory import MemoryStore
+from limpet.testing import VirtualClock
 from tests.asgi import Peer
 from tests.messages import metadata
 from tests.support import async_test, until
@@ -69,7 +69,7 @@ async def test_each_call_is_one_line_with_its_tool_client_era_and_outcome(mode: 
     ]
     era = "session" if mode == "sessions" else "sessionless"
     assert {(line["client"], line["era"], "session" in line) for line in lines} == {
-        ("holdfast", era, mode == "sessions")
+        ("limpet", era, mode == "sessions")
     }
     assert "private words" not in str(ring.after())
     counted = {

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, Process, Remote, Server, Settings, Times
-from holdfast.config import RateLimits
-from holdfast.errors import McpError
-from holdfast.ops.figures import Figures
-from holdfast.ops.operated import Operated
-from holdfast.ops.ring import Happened, Ring
-from holdfast.server.served import Served
-from holdfast.testing.store.limits import tight
+from limpet import Client, Process, Remote, Server, Settings, Times
+from limpet.config import RateLimits
+from limpet.errors import McpError
+from limpet.ops.figures import Figures
+from limpet.ops.operated import Operated
+from limpet.ops.ring import Happened, Ring
+from limpet.server.served import Served
+from limpet.testing.store.limits import tight
 from tests.asgi import Peer
 from tests.messages import request
 from tests.spans import traced
@@ -84,10 +84,10 @@ async def test_a_tool_that_raises(era: str, is_masked: bool) -> None:
     async with Client(server, protocol_version=era, raise_on_error=False) as client:
         answer = await client.call_tool("fall")
         wrong = await client.call_tool("echo", {"unknown": 1})
-    (happened,) = ring.with_correlation((answer.meta or {})["holdfast/correlation"])
+    (happened,) = ring.with_correlation((answer.meta or {})["limpet/correlation"])
     assert happened.event == "handler.failed"
     assert (happened.facts["correlation"] in answer.text) is is_masked
-    assert "holdfast/correlation" not in (wrong.meta or {}), "it has no line in the log"
+    assert "limpet/correlation" not in (wrong.meta or {}), "it has no line in the log"
 
 
 @ERAS
@@ -101,7 +101,7 @@ async def test_a_span_has_the_correlation_id_of_its_error(era: str) -> None:
                 await client.get_prompt("crash")
     correlation = found(ring, caught.value).facts["correlation"]
     for kind in ("CLIENT", "SERVER"):
-        assert (spans.one("prompts/get crash", kind).attributes or {})["holdfast.correlation"] == correlation
+        assert (spans.one("prompts/get crash", kind).attributes or {})["limpet.correlation"] == correlation
 
 
 @pytest.mark.parametrize("transport", ["pipe", "http"])

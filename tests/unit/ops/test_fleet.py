@@ -10,29 +10,29 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from holdfast import Context, Server, Settings
-from holdfast.client import Client
-from holdfast.client.tasks import Task
-from holdfast.engine.claims import Repeat
-from holdfast.engine.exchange import Exchange
-from holdfast.engine.session import HIDDEN
-from holdfast.errors import HoldfastError, McpError, StoreError, StoreUnavailable
-from holdfast.ops import session_pages
-from holdfast.ops.figures import Figures
-from holdfast.ops.fleet import FleetView, merged_history, merged_tools
-from holdfast.ops.operated import Operated
-from holdfast.ops.recent import NO_CALLS, EndedCalls, Recent
-from holdfast.ops.ring import Happened, Ring
-from holdfast.ops.served_process import ANSWER_BYTES, FleetQuestion, Live, Part, Said, ServedProcess, bounded
-from holdfast.ops.session_pages import PATIENCE
-from holdfast.ops.views import NO_EVENTS, CallView, FiguresView
-from holdfast.protocol.patience import HandOverTime
-from holdfast.protocol.sessionless import TASKS
-from holdfast.server.running.operations import Operations
-from holdfast.stores.base import Claim, Claimed, Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import VirtualClock
-from holdfast.testing.store.bench import record
+from limpet import Context, Server, Settings
+from limpet.client import Client
+from limpet.client.tasks import Task
+from limpet.engine.claims import Repeat
+from limpet.engine.exchange import Exchange
+from limpet.engine.session import HIDDEN
+from limpet.errors import LimpetError, McpError, StoreError, StoreUnavailable
+from limpet.ops import session_pages
+from limpet.ops.figures import Figures
+from limpet.ops.fleet import FleetView, merged_history, merged_tools
+from limpet.ops.operated import Operated
+from limpet.ops.recent import NO_CALLS, EndedCalls, Recent
+from limpet.ops.ring import Happened, Ring
+from limpet.ops.served_process import ANSWER_BYTES, FleetQuestion, Live, Part, Said, ServedProcess, bounded
+from limpet.ops.session_pages import PATIENCE
+from limpet.ops.views import NO_EVENTS, CallView, FiguresView
+from limpet.protocol.patience import HandOverTime
+from limpet.protocol.sessionless import TASKS
+from limpet.server.running.operations import Operations
+from limpet.stores.base import Claim, Claimed, Store
+from limpet.stores.memory import MemoryStore
+from limpet.testing import VirtualClock
+from limpet.testing.store.bench import record
 from tests.stores import ScriptedStore
 from tests.support import all_closed, async_test, until
 from tests.unit.engine.harness import Get, engine_test, gate
@@ -192,8 +192,8 @@ async def test_a_call_that_was_handed_over_is_shown_counted_and_cancelled(era: s
             (one.family, *one.labels): one.value
             for one in await ServedProcess([shop.part()], Ring()).metrics()
         }
-        assert found["holdfast_exchanges", "shop", "handed over"] == 1
-        assert found["holdfast_handed_over_total", "shop"] == 1
+        assert found["limpet_exchanges", "shop", "handed over"] == 1
+        assert found["limpet_handed_over_total", "shop"] == 1
         ticket = answer["taskId"] if era == "sessionless" else answer["structuredContent"]["ticket"]
         assert ticket not in msgspec.json.encode(state).decode()
         assert await shop.fleet.cancel_call(shown.id)
@@ -549,7 +549,7 @@ async def test_while_the_store_is_unavailable_another_replica_is_not_taken_for_d
             with pytest.raises(StoreError, match="does not answer"):
                 await here.fleet.session(session.id)
         monkeypatch.setattr(here.server.engine.inbox, "ask", nothing)
-        with pytest.raises(HoldfastError, match="a replica does not answer"):
+        with pytest.raises(LimpetError, match="a replica does not answer"):
             await here.fleet.cancel_call("0123456789ab")
         there.release.set()
         await call

@@ -2,12 +2,12 @@
 
 import pytest
 
-from holdfast.ops.figures import Figures
-from holdfast.ops.health import FAILED, MAX_REASON, WORKED, Health, answered_calls
-from holdfast.ops.log import LogObserver
-from holdfast.ops.operated import Operated
-from holdfast.ops.ring import Ring
-from holdfast.testing import NotingObserver, VirtualClock
+from limpet.ops.figures import Figures
+from limpet.ops.health import FAILED, MAX_REASON, WORKED, Health, answered_calls
+from limpet.ops.log import LogObserver
+from limpet.ops.operated import Operated
+from limpet.ops.ring import Ring
+from limpet.testing import NotingObserver, VirtualClock
 
 
 def test_events_say_when_it_worked_and_when_and_why_it_failed() -> None:

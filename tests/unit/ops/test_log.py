@@ -5,17 +5,17 @@ import logging
 
 import pytest
 
-from holdfast.ops.figures import Figures
-from holdfast.ops.log import _LIMITED_BEFORE, LEVELS, LINES, REPEAT_SECONDS, REPEATING, LogObserver
-from holdfast.ops.log_lines import HumanFormatter, JsonFormatter
-from holdfast.ops.operated import Operated
-from holdfast.ops.ring import Ring
-from holdfast.testing import NotingObserver, VirtualClock
+from limpet.ops.figures import Figures
+from limpet.ops.log import _LIMITED_BEFORE, LEVELS, LINES, REPEAT_SECONDS, REPEATING, LogObserver
+from limpet.ops.log_lines import HumanFormatter, JsonFormatter
+from limpet.ops.operated import Operated
+from limpet.ops.ring import Ring
+from limpet.testing import NotingObserver, VirtualClock
 from tests.support import LoopClock, virtual_test
 
 
 def test_an_event_is_one_line_with_its_facts(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "holdfast"):
+    with caplog.at_level(logging.DEBUG, "limpet"):
         LogObserver().note("session.opened", session="abc", version="2025-11-25")
     (record,) = caplog.records
     assert (record.levelno, record.getMessage()) == (
@@ -28,7 +28,7 @@ def test_each_line_has_the_name_of_its_server_if_an_operator_gave_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     ring = Ring()
-    with caplog.at_level(logging.DEBUG, "holdfast"):
+    with caplog.at_level(logging.DEBUG, "limpet"):
         observer = LogObserver(ring=ring, server="files")
         observer.note("call.ended", tool="read")
         observer.note("hosted.run_failed", server="its own name")
@@ -40,7 +40,7 @@ def test_each_line_has_the_name_of_its_server_if_an_operator_gave_one(
 
 
 def test_text_of_a_client_cannot_forge_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, "holdfast"):
+    with caplog.at_level(logging.DEBUG, "limpet"):
         LogObserver().note("anything", method="a\r\nsession.opened\x1b[0m\u2028x", said="two words")
     assert caplog.records[0].getMessage() == (
         'anything method=a\\r\\nsession.opened\\x1b[0m\\u2028x said="two words"'
@@ -64,23 +64,23 @@ def test_text_of_a_client_cannot_forge_a_log_line(caplog: pytest.LogCaptureFixtu
 def test_no_value_can_look_like_two_facts(
     caplog: pytest.LogCaptureFixture, value: object, written: str
 ) -> None:
-    with caplog.at_level(logging.DEBUG, "holdfast"):
+    with caplog.at_level(logging.DEBUG, "limpet"):
         LogObserver().note("anything", said=value, last=1)
     assert caplog.records[0].getMessage() == f"anything said={written} last=1"
 
 
 def test_events_of_security_have_a_logger_of_their_own(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "holdfast.audit"):
+    with caplog.at_level(logging.WARNING, "limpet.audit"):
         LogObserver().note("audit.refused", reason="token", address="10.0.0.1")
     [told] = caplog.records
-    assert (told.name, told.levelno) == ("holdfast.audit", logging.WARNING)
+    assert (told.name, told.levelno) == ("limpet.audit", logging.WARNING)
     assert told.getMessage() == "audit.refused reason=token address=10.0.0.1"
 
 
 def test_an_authors_failure_has_its_traceback_and_others_do_not(caplog: pytest.LogCaptureFixture) -> None:
     observer = LogObserver()
     failure = ValueError("why")
-    with caplog.at_level(logging.DEBUG, "holdfast"):
+    with caplog.at_level(logging.DEBUG, "limpet"):
         observer.note("handler.failed", correlation="c1", error=failure)
         observer.note("exchange.fenced", error=failure)
     failed, fenced = caplog.records
@@ -95,7 +95,7 @@ def test_a_disabled_log_level_formats_no_text(caplog: pytest.LogCaptureFixture) 
         def __str__(self) -> str:
             raise AssertionError("formatted without a reader")
 
-    with caplog.at_level(logging.WARNING, "holdfast"):
+    with caplog.at_level(logging.WARNING, "limpet"):
         LogObserver().note("session.opened", session=Loud())
     assert caplog.records == []
 
@@ -114,7 +114,7 @@ def test_an_event_that_repeats_is_one_line_in_ten_seconds_with_how_many_were_lef
 ) -> None:
     clock = VirtualClock()
     observer = LogObserver(clock)
-    with caplog.at_level(logging.DEBUG, "holdfast"):
+    with caplog.at_level(logging.DEBUG, "limpet"):
         for _ in range(12):
             for loop in ("poll", "sweep"):
                 observer.note("loop.failed", loop=loop)
@@ -141,7 +141,7 @@ def test_a_flood_of_one_event_is_limited_and_hides_no_other(
         return
     clock = VirtualClock()
     observer = LogObserver(clock)
-    with caplog.at_level(logging.DEBUG, "holdfast"):
+    with caplog.at_level(logging.DEBUG, "limpet"):
         for _ in range(LINES + 50):
             observer.note(event)
         observer.note("another.event")
@@ -165,7 +165,7 @@ def test_lines_that_were_left_out_are_counted_in_a_line_also_if_no_further_one_c
             observer.note(event)
         await asyncio.sleep(3 * REPEAT_SECONDS)
 
-    with caplog.at_level(logging.DEBUG, "holdfast"):
+    with caplog.at_level(logging.DEBUG, "limpet"):
         run()
     assert messages(caplog) == [event] * LINES + [f"log.left_out of={event} count=50"] + [event] * LINES
     assert caplog.records[LINES].levelno == LEVELS[event]

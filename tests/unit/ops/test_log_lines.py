@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.ops.log import LogObserver
-from holdfast.ops.log_lines import HumanFormatter, JsonFormatter, is_coloured, log_to_stderr
+from limpet.ops.log import LogObserver
+from limpet.ops.log_lines import HumanFormatter, JsonFormatter, is_coloured, log_to_stderr
 
 
 class Terminal(io.StringIO):
@@ -50,7 +50,7 @@ def test_a_pipe_gets_one_json_object_per_event(begin: Begin) -> None:
     assert line.pop("time").endswith("+00:00")
     assert line == {
         "level": "info",
-        "logger": "holdfast",
+        "logger": "limpet",
         "event": "session.opened",
         "session": "1f0c",
         "client": "two words",
@@ -107,7 +107,7 @@ def test_a_chosen_format_is_used_everywhere(begin: Begin, form: str, is_json: bo
         assert text(out).startswith("{") == is_json
 
 
-def test_by_default_holdfast_logs_from_info_on_and_others_from_warning_on(begin: Begin) -> None:
+def test_by_default_limpet_logs_from_info_on_and_others_from_warning_on(begin: Begin) -> None:
     out = io.StringIO()
     begin(stream=out)
     logging.getLogger("other").info("every request")
@@ -143,7 +143,7 @@ def test_a_traceback_is_one_member_of_the_json_line_and_indented_for_a_person(
 
 
 def test_a_fact_cannot_replace_a_member_of_the_line() -> None:
-    record = logging.LogRecord("holdfast", logging.INFO, "", 0, "x", (), None)
+    record = logging.LogRecord("limpet", logging.INFO, "", 0, "x", (), None)
     record.event, record.facts = "real", {"event": "forged", "level": "none", "client": "\ud800"}
     line = json.loads(JsonFormatter().format(record))
     assert (line["event"], line["event_"], line["level"], line["level_"]) == (
@@ -162,7 +162,7 @@ def test_an_application_keeps_its_handlers_and_receives_event_and_facts() -> Non
         def emit(self, record: logging.LogRecord) -> None:
             received.append(record)
 
-    ours, own = logging.getLogger("holdfast"), Own()
+    ours, own = logging.getLogger("limpet"), Own()
     ours.addHandler(own)
     try:
         LogObserver().note("replica.lease_lost", replica="r1")

@@ -11,13 +11,13 @@ from contextlib import suppress
 
 import pytest
 
-from holdfast.ops import log_thread
-from holdfast.ops.log import FAILURES
-from holdfast.ops.log_thread import ThreadedHandler
+from limpet.ops import log_thread
+from limpet.ops.log import FAILURES
+from limpet.ops.log_thread import ThreadedHandler
 from tests.support import BOUND, wait_until
 
 
-def record(text: str, name: str = "holdfast", level: int = logging.WARNING) -> logging.LogRecord:
+def record(text: str, name: str = "limpet", level: int = logging.WARNING) -> logging.LogRecord:
     return logging.LogRecord(name, level, "", 0, text, (), None)
 
 

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast import Context, Server
-from holdfast.client import Client
-from holdfast.errors import AskTimeout, StoreUnavailable
-from holdfast.ops.figures import BOUNDS, NAMES, Durations, Figures
-from holdfast.ops.loop_delay import LoopDelay
-from holdfast.ops.metrics import families
-from holdfast.ops.metrics.families import FAMILIES, Family
-from holdfast.ops.metrics.reading import samples_of
-from holdfast.ops.metrics.samples import LABEL_SIZE, Sample, histogram, merged, number
-from holdfast.ops.metrics.text import prometheus_text
-from holdfast.ops.operated import Operated
-from holdfast.stores.base import Store
+from limpet import Context, Server
+from limpet.client import Client
+from limpet.errors import AskTimeout, StoreUnavailable
+from limpet.ops.figures import BOUNDS, NAMES, Durations, Figures
+from limpet.ops.loop_delay import LoopDelay
+from limpet.ops.metrics import families
+from limpet.ops.metrics.families import FAMILIES, Family
+from limpet.ops.metrics.reading import samples_of
+from limpet.ops.metrics.samples import LABEL_SIZE, Sample, histogram, merged, number
+from limpet.ops.metrics.text import prometheus_text
+from limpet.ops.operated import Operated
+from limpet.stores.base import Store
 from tests.stores import ScriptedStore
 from tests.support import async_test, until, virtual_test
 
@@ -98,22 +98,22 @@ async def test_calls_are_counted_by_tool_era_and_outcome(mode: str) -> None:
         }
         assert value(found, f"{families.CALLS.name}_count", **labels) == 3
         assert value(found, f"{families.CALLS.name}_bucket", **labels, le="+Inf") == 3
-        assert value(found, "holdfast_exchanges", state="running") == 1
-        assert value(found, "holdfast_exchanges_waiting", waits_for="handler") == 1
-        assert value(found, "holdfast_exchange_oldest_seconds", waits_for="handler") > 0
-        assert value(found, "holdfast_exchange_oldest_seconds", waits_for="ask") == 0
+        assert value(found, "limpet_exchanges", state="running") == 1
+        assert value(found, "limpet_exchanges_waiting", waits_for="handler") == 1
+        assert value(found, "limpet_exchange_oldest_seconds", waits_for="handler") > 0
+        assert value(found, "limpet_exchange_oldest_seconds", waits_for="ask") == 0
         if mode == "sessions":
             # The others are those of the client's idempotency keys, up to one for each.
-            assert value(found, "holdfast_sessions", state="attached") == 1
+            assert value(found, "limpet_sessions", state="attached") == 1
         hanging.cancel()
         await until(lambda: not list(operated.watch.running()) if operated.watch else False)
         found = await read(server, operated)
         assert value(found, f"{families.CALLS.name}_count", outcome="cancelled", error_type="cancelled") == 1
-        assert value(found, "holdfast_exchange_oldest_seconds", waits_for="handler") == 0
+        assert value(found, "limpet_exchange_oldest_seconds", waits_for="handler") == 0
     found = await read(server, operated)
     assert value(found, f"{families.SESSION_SECONDS.name}_count") == (mode == "sessions")
-    assert value(found, "holdfast_session_changes_total", change="opened") == (mode == "sessions")
-    assert value(found, "holdfast_session_changes_total", change="closed") == (mode == "sessions")
+    assert value(found, "limpet_session_changes_total", change="opened") == (mode == "sessions")
+    assert value(found, "limpet_session_changes_total", change="closed") == (mode == "sessions")
 
 
 @async_test
@@ -141,17 +141,17 @@ async def test_store_calls_are_timed_and_their_errors_counted_if_the_store_is_ou
     async with Client(server, protocol_version="sessions") as client:
         await client.call_tool("echo", {"text": "x"})
         found = await read(server, operated)
-        assert value(found, "holdfast_store_duration_seconds_count", part="sessions") >= 1
-        assert value(found, "holdfast_store_duration_seconds_count", part="exchanges") >= 2
-        assert value(found, "holdfast_store_errors_total", part="sessions", error="unavailable") == 0
-        assert value(found, "holdfast_store_unreachable") == 0
-        assert value(found, "holdfast_replicas") == 1
+        assert value(found, "limpet_store_duration_seconds_count", part="sessions") >= 1
+        assert value(found, "limpet_store_duration_seconds_count", part="exchanges") >= 2
+        assert value(found, "limpet_store_errors_total", part="sessions", error="unavailable") == 0
+        assert value(found, "limpet_store_unreachable") == 0
+        assert value(found, "limpet_replicas") == 1
         store.fail("sessions", "totals")
         with pytest.raises(StoreUnavailable):
             await server.engine.store.sessions()
         found = await read(server, operated)
-        assert value(found, "holdfast_store_errors_total", part="sessions", error="unavailable") == 1
-        assert value(found, "holdfast_store_unreachable") == 1
+        assert value(found, "limpet_store_errors_total", part="sessions", error="unavailable") == 1
+        assert value(found, "limpet_store_unreachable") == 1
 
 
 @async_test
@@ -161,7 +161,7 @@ async def test_the_memory_store_keeps_its_short_path_and_is_not_timed() -> None:
         await client.call_tool("echo", {"text": "x"})
         assert server.engine.runtime.at_once is not None
         found = await read(server, operated)
-        assert not [name for name, _ in found if name.startswith("holdfast_store_duration")]
+        assert not [name for name, _ in found if name.startswith("limpet_store_duration")]
 
 
 def test_a_server_without_figures_has_its_own_store() -> None:
@@ -184,13 +184,13 @@ async def test_an_ask_is_counted_while_it_waits_and_when_it_was_not_answered() -
         asking = asyncio.ensure_future(client.call_tool("question"))
         await waiting.wait()
         found = await read(server, operated)
-        assert value(found, "holdfast_asks", era="session") == 1
-        assert value(found, "holdfast_exchanges_waiting", waits_for="ask") == 1
+        assert value(found, "limpet_asks", era="session") == 1
+        assert value(found, "limpet_exchanges_waiting", waits_for="ask") == 1
         await asking
         found = await read(server, operated)
-        assert value(found, "holdfast_asks", era="session") == 0
-        assert value(found, "holdfast_asks_total") == 1
-        assert value(found, "holdfast_asks_answered_total") == 0
+        assert value(found, "limpet_asks", era="session") == 0
+        assert value(found, "limpet_asks_total") == 1
+        assert value(found, "limpet_asks_answered_total") == 0
 
 
 # Hostile names
@@ -204,7 +204,7 @@ def test_a_hostile_name_is_one_label_of_one_line(name: str) -> None:
     samples = merged([[number(families.DUPLICATES, 3, "metered", name)]])
     found = parsed(samples)
     ((line, labels),) = found
-    assert line == "holdfast_duplicates_refused_total"
+    assert line == "limpet_duplicates_refused_total"
     assert {key for key, _ in labels} <= {"server", "client"}
     assert len(prometheus_text(samples)) < 6 * LABEL_SIZE + 300
 
@@ -249,18 +249,18 @@ def test_samples_of_workers_are_summed_or_the_largest_is_taken() -> None:
     # As workers send them to their parent.
     decoded = [msgspec.json.decode(msgspec.json.encode(part), type=list[Sample]) for part in (one, two)]
     found = parsed(merged(decoded))
-    assert value(found, "holdfast_exchanges_reaped_total", server="a") == 5
-    assert value(found, "holdfast_exchanges_reaped_total", server="b") == 1
-    assert value(found, "holdfast_exchange_oldest_seconds", waits_for="handler") == 7.5
-    assert value(found, "holdfast_store_duration_seconds_count", part="sessions") == 2
-    assert value(found, "holdfast_store_duration_seconds_bucket", part="sessions", le="0.002") == 0
-    assert value(found, "holdfast_store_duration_seconds_bucket", part="sessions", le="0.005") == 2
-    assert value(found, "holdfast_store_duration_seconds_sum", part="sessions") == pytest.approx(0.006)
+    assert value(found, "limpet_exchanges_reaped_total", server="a") == 5
+    assert value(found, "limpet_exchanges_reaped_total", server="b") == 1
+    assert value(found, "limpet_exchange_oldest_seconds", waits_for="handler") == 7.5
+    assert value(found, "limpet_store_duration_seconds_count", part="sessions") == 2
+    assert value(found, "limpet_store_duration_seconds_bucket", part="sessions", le="0.002") == 0
+    assert value(found, "limpet_store_duration_seconds_bucket", part="sessions", le="0.005") == 2
+    assert value(found, "limpet_store_duration_seconds_sum", part="sessions") == pytest.approx(0.006)
 
 
 def test_a_metric_of_another_release_is_left_out() -> None:
     known = number(families.REAPED, 1, "a")
-    unknown = [Sample("holdfast_new_total", ("a",), 1.0), Sample(families.REAPED.name, ("a", "more"), 1.0)]
+    unknown = [Sample("limpet_new_total", ("a",), 1.0), Sample(families.REAPED.name, ("a", "more"), 1.0)]
     assert merged([[known, *unknown]]) == [known]
 
 
@@ -272,16 +272,14 @@ def test_the_buckets_of_a_histogram_are_cumulative(seconds: list[float]) -> None
     found = parsed([histogram(families.LOOP_DELAYS, durations)])
     for bound in (*BOUNDS, math.inf):
         label = "+Inf" if bound == math.inf else f"{bound:g}"
-        assert value(found, "holdfast_loop_delay_seconds_bucket", le=label) == sum(
-            s <= bound for s in seconds
-        )
-    assert value(found, "holdfast_loop_delay_seconds_count") == len(seconds)
-    assert value(found, "holdfast_loop_delay_seconds_sum") == pytest.approx(sum(seconds))
+        assert value(found, "limpet_loop_delay_seconds_bucket", le=label) == sum(s <= bound for s in seconds)
+    assert value(found, "limpet_loop_delay_seconds_count") == len(seconds)
+    assert value(found, "limpet_loop_delay_seconds_sum") == pytest.approx(sum(seconds))
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
 def test_names_follow_the_rules_of_prometheus(family: Family) -> None:
-    assert family.name.startswith(("holdfast_", "mcp_server_", "process_"))
+    assert family.name.startswith(("limpet_", "mcp_server_", "process_"))
     assert family.name.endswith("_total") == (family.kind == "counter")
     assert family.help.endswith(".")
     assert "\n" not in family.help

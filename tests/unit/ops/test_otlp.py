@@ -6,12 +6,12 @@ from typing import Any
 from opentelemetry.sdk.metrics.export import Gauge, Histogram, Metric, MetricsData, Sum
 from opentelemetry.sdk.resources import Resource
 
-from holdfast.ops.figures import BOUNDS, Durations
-from holdfast.ops.metrics import families
-from holdfast.ops.metrics.otlp import Pusher, metrics_data
-from holdfast.ops.metrics.samples import Sample, histogram, number
-from holdfast.ports import SystemClock
-from holdfast.testing import NotingObserver
+from limpet.ops.figures import BOUNDS, Durations
+from limpet.ops.metrics import families
+from limpet.ops.metrics.otlp import Pusher, metrics_data
+from limpet.ops.metrics.samples import Sample, histogram, number
+from limpet.ports import SystemClock
+from limpet.testing import NotingObserver
 from tests.support import async_test, until
 
 
@@ -38,13 +38,12 @@ def test_names_and_units_are_those_from_which_prometheus_makes_ours() -> None:
     found = named(metrics_data(samples(), Resource({}), 1, 2))
     assert {name: metric.unit for name, metric in found.items()} == {
         "mcp.server.operation.duration": "s",
-        "holdfast.streams": "",
-        "holdfast.exchanges": "",
-        "holdfast.store.log": "By",
+        "limpet.streams": "",
+        "limpet.exchanges": "",
+        "limpet.store.log": "By",
     }
     calls, streams, exchanges = (
-        found[name].data
-        for name in ("mcp.server.operation.duration", "holdfast.streams", "holdfast.exchanges")
+        found[name].data for name in ("mcp.server.operation.duration", "limpet.streams", "limpet.exchanges")
     )
     assert isinstance(calls, Histogram)
     (point,) = calls.data_points

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from holdfast.cli.using.plain import plain, print_json
-from holdfast.ops.log_lines import JsonFormatter
-from holdfast.ops.printable import printable_json
+from limpet.cli.using.plain import plain, print_json
+from limpet.ops.log_lines import JsonFormatter
+from limpet.ops.printable import printable_json
 
 _CONTROLS = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))]
 _INVISIBLE = "\u061c\u200b\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff\U000e0041\U0001d173"
@@ -31,7 +31,7 @@ def test_the_json_of_a_command_and_of_the_log_is_printable(monkeypatch: pytest.M
     monkeypatch.setattr(sys, "stdout", out)
     print_json({"text": HOSTILE})
     printed = out.buffer.getvalue().decode()
-    record = logging.LogRecord("holdfast", logging.INFO, "", 0, "%s", (HOSTILE,), None)
+    record = logging.LogRecord("limpet", logging.INFO, "", 0, "%s", (HOSTILE,), None)
     logged = JsonFormatter().format(record)
     assert (json.loads(printed), json.loads(logged)["message"]) == ({"text": HOSTILE}, HOSTILE)
     assert logged.isprintable()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.ops.figures import CallOutcome, Figures
-from holdfast.ops.recent import NO_CALLS, EndedCalls, Recent, RecentCalls, Trouble
+from limpet.ops.figures import CallOutcome, Figures
+from limpet.ops.recent import NO_CALLS, EndedCalls, Recent, RecentCalls, Trouble
 
 
 class Tools:

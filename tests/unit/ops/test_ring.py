@@ -1,6 +1,6 @@
 """The ring of the last events: bounded, in order, and not filled by calls that succeed."""
 
-from holdfast.ops.ring import Ring
+from limpet.ops.ring import Ring
 
 
 def test_calls_that_succeed_do_not_push_other_events_out() -> None:

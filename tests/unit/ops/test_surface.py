@@ -7,16 +7,16 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.errors import StoreUnavailable
-from holdfast.fronts.http.asgi_host.asgi_channel import AsgiChannel, request_of
-from holdfast.fronts.http.read.request import Receive, Scope, Send
-from holdfast.ops.admin.admin_guard import GUESSES
-from holdfast.ops.admin.surface import ROUTES, Surface
-from holdfast.ops.metrics import families
-from holdfast.ops.metrics.samples import Sample, number
-from holdfast.ops.ring import Happened
-from holdfast.ops.views import FiguresView, FleetState, ShownSession
-from holdfast.testing import NotingObserver
+from limpet.errors import StoreUnavailable
+from limpet.fronts.http.asgi_host.asgi_channel import AsgiChannel, request_of
+from limpet.fronts.http.read.request import Receive, Scope, Send
+from limpet.ops.admin.admin_guard import GUESSES
+from limpet.ops.admin.surface import ROUTES, Surface
+from limpet.ops.metrics import families
+from limpet.ops.metrics.samples import Sample, number
+from limpet.ops.ring import Happened
+from limpet.ops.views import FiguresView, FleetState, ShownSession
+from limpet.testing import NotingObserver
 from tests.asgi import Call, Peer
 from tests.http.paper import settled
 from tests.support import LoopClock, virtual_test
@@ -163,7 +163,7 @@ async def test_the_state_has_the_page_and_the_events_that_were_asked_for() -> No
 @virtual_test
 async def test_every_file_of_the_page_is_served() -> None:
     operator = Operator()
-    for file in (files("holdfast.ops.admin") / "page").iterdir():
+    for file in (files("limpet.ops.admin") / "page").iterdir():
         path = "/" if file.name == "index.html" else f"/{file.name}"
         assert (await operator.send("GET", path, {"authorization": None})).body == file.read_bytes()
 
@@ -294,13 +294,13 @@ async def test_the_surface_counts_its_own_refusals_and_acts() -> None:
 
     async def counted() -> list[str]:
         text = (await operator.send("GET", "/metrics")).body.decode()
-        return [line for line in text.splitlines() if line.startswith(("holdfast_ref", "holdfast_acts"))]
+        return [line for line in text.splitlines() if line.startswith(("limpet_ref", "limpet_acts"))]
 
-    assert 'holdfast_refusals_total{reason="admin_token"} 0' in await counted()
+    assert 'limpet_refusals_total{reason="admin_token"} 0' in await counted()
     for _ in range(12):
         await operator.send("GET", "/metrics", {"authorization": None})
     await operator.send("POST", "/api/calls/one/cancel")
     lines = await counted()
-    assert 'holdfast_refusals_total{reason="admin_token"} 12' in lines
-    assert 'holdfast_acts_total{act="call_cancelled"} 1' in lines
-    assert 'holdfast_acts_total{act="session_closed"} 0' in lines
+    assert 'limpet_refusals_total{reason="admin_token"} 12' in lines
+    assert 'limpet_acts_total{act="call_cancelled"} 1' in lines
+    assert 'limpet_acts_total{act="session_closed"} 0' in lines

@@ -13,14 +13,14 @@ import pytest
 from opentelemetry import baggage, trace
 from opentelemetry.trace import SpanKind
 
-from holdfast import Client, Context, Process, Server
-from holdfast.asks import InputRequired, Want
-from holdfast.config import Settings
-from holdfast.errors import McpError, ToolError
-from holdfast.ops.figures import Figures
-from holdfast.ops.operated import Operated
-from holdfast.ports import spans_of
-from holdfast.protocol.patience import HandOverTime
+from limpet import Client, Context, Process, Server
+from limpet.asks import InputRequired, Want
+from limpet.config import Settings
+from limpet.errors import McpError, ToolError
+from limpet.ops.figures import Figures
+from limpet.ops.operated import Operated
+from limpet.ports import spans_of
+from limpet.protocol.patience import HandOverTime
 from tests.asgi import Peer
 from tests.messages import metadata, request
 from tests.spans import OTHER, PARENT, TRACE, Spans, is_below, linked, span_id, trace_of, traced
@@ -103,7 +103,7 @@ async def test_the_spans_of_requests_have_the_name_that_an_operator_gave_the_ser
     async with Client(server, protocol_version=era) as client:
         await client.call_tool("echo", {"text": "x"})
     named = [
-        (span.attributes or {}).get("holdfast.server") for span in spans.all() if span.kind is SpanKind.SERVER
+        (span.attributes or {}).get("limpet.server") for span in spans.all() if span.kind is SpanKind.SERVER
     ]
     assert named
     assert set(named) == {"files"}
@@ -127,7 +127,7 @@ async def test_a_call_has_spans_for_request_and_handler_and_the_author_s_spans_a
     assert is_below(own, handled)
     assert handled.kind.name == "INTERNAL"
     attributes = dict(received.attributes or {})
-    session = attributes.pop("holdfast.session", None)
+    session = attributes.pop("limpet.session", None)
     assert (session is None) == (era == "sessionless")
     assert attributes.pop("jsonrpc.request.id")
     assert attributes == {
@@ -165,7 +165,7 @@ async def test_initialize_has_a_span(spans: Spans) -> None:
         pass
     opened = spans.one("initialize", "SERVER")
     assert (opened.attributes or {})["mcp.protocol.version"] == "2025-11-25"
-    assert len(str((opened.attributes or {})["holdfast.session"])) == 8
+    assert len(str((opened.attributes or {})["limpet.session"])) == 8
 
 
 @async_test
@@ -423,7 +423,7 @@ async def test_commands_of_a_shared_store_have_spans_within_requests_only(
     assert is_below(claimed, asked)
     assert is_below(settled, asked)
     assert (claimed.attributes or {})["db.system.name"] == "sqlite"
-    assert (asked.attributes or {})["holdfast.replica"] == server.engine.store.replica
+    assert (asked.attributes or {})["limpet.replica"] == server.engine.store.replica
     await server.engine.aclose()
     assert all(trace_of(span) == TRACE for span in spans.all()), "sweeps and leases have no spans"
 
@@ -482,7 +482,7 @@ async def test_a_request_that_is_forwarded_to_its_home_keeps_its_context(
         assert answer["result"]["content"][0]["text"].startswith(f"00-{TRACE}-{span_id(sent):016x}-")
         assert trace_of(at_home) == trace_of(arrived) == TRACE
         assert linked(at_home) == [span_id(arrived)]
-        assert (at_home.attributes or {})["holdfast.replica"] == home.engine.store.replica
+        assert (at_home.attributes or {})["limpet.replica"] == home.engine.store.replica
 
 
 # Off
@@ -491,7 +491,7 @@ async def test_a_request_that_is_forwarded_to_its_home_keeps_its_context(
 def test_a_server_that_is_not_traced_imports_nothing_of_opentelemetry() -> None:
     program = """
 import asyncio, sys
-from holdfast import Client, Server
+from limpet import Client, Server
 server = Server("plain")
 @server.tool
 async def echo() -> str:

@@ -8,14 +8,14 @@ from typing import Final
 
 import pytest
 
-from holdfast import Client, Process
-from holdfast.errors import McpError
-from holdfast.ops.figures import Figures
-from holdfast.ops.fleet import FleetView
-from holdfast.ops.operated import Operated
-from holdfast.ops.ring import Ring
-from holdfast.ops.served_process import Part
-from holdfast.ops.views import UpstreamView
+from limpet import Client, Process
+from limpet.errors import McpError
+from limpet.ops.figures import Figures
+from limpet.ops.fleet import FleetView
+from limpet.ops.operated import Operated
+from limpet.ops.ring import Ring
+from limpet.ops.served_process import Part
+from limpet.ops.views import UpstreamView
 from tests.support import async_test, until
 
 PROGRAM: Final = """

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Context, Process, Server
-from holdfast.client import Client
-from holdfast.config import HttpSettings, Limits, Settings, Times
-from holdfast.engine.caller import Caller as EngineCaller
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import SessionExchange
-from holdfast.ops.waits import _BY_PLACE, waits_for
-from holdfast.stores.base import Store
+from limpet import Context, Process, Server
+from limpet.client import Client
+from limpet.config import HttpSettings, Limits, Settings, Times
+from limpet.engine.caller import Caller as EngineCaller
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import SessionExchange
+from limpet.ops.waits import _BY_PLACE, waits_for
+from limpet.stores.base import Store
 from tests.asgi import Call, Peer
 from tests.duplex import DuplexClient
 from tests.messages import LATEST, initialize, metadata, request

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.ops.admin import workers as module
-from holdfast.ops.admin.lines import Line, answering
-from holdfast.ops.admin.workers import Workers
-from holdfast.ops.metrics import families
-from holdfast.ops.metrics.samples import Sample, number
-from holdfast.ops.ring import Happened
-from holdfast.ops.views import FiguresView, FleetState, ShownSession
+from limpet.errors import LimpetError, StoreUnavailable
+from limpet.ops.admin import workers as module
+from limpet.ops.admin.lines import Line, answering
+from limpet.ops.admin.workers import Workers
+from limpet.ops.metrics import families
+from limpet.ops.metrics.samples import Sample, number
+from limpet.ops.ring import Happened
+from limpet.ops.views import FiguresView, FleetState, ShownSession
 from tests.support import virtual_test
 
 
@@ -126,10 +126,10 @@ async def test_one_worker_is_asked_until_it_does_not_answer(monkeypatch: pytest.
         two.away = True
         assert (await parent.workers.state("", 0)).replica == "one"
         one.silent = two.silent = True
-        with pytest.raises(HoldfastError, match="no worker answers in time"):
+        with pytest.raises(LimpetError, match="no worker answers in time"):
             await parent.workers.state("", 0)
         one.silent, one.away, two.silent = False, True, False
-        with pytest.raises(HoldfastError, match="the store does not answer"):
+        with pytest.raises(LimpetError, match="the store does not answer"):
             await parent.workers.state("", 0)
 
 
@@ -141,7 +141,7 @@ async def test_an_act_is_asked_of_one_worker_only(monkeypatch: pytest.MonkeyPatc
         one, _, _ = await parent.start("one")
         two, _, _ = await parent.start("two")
         one.silent = True
-        with pytest.raises(HoldfastError):
+        with pytest.raises(LimpetError):
             await parent.workers.close_session("abc")
         assert two.done == []
         one.silent, one.away = False, True
@@ -163,7 +163,7 @@ async def test_a_worker_that_is_killed_costs_no_answer() -> None:
 @virtual_test
 async def test_without_a_worker_the_state_is_an_error_and_metrics_are_those_of_the_past() -> None:
     async with house() as parent:
-        with pytest.raises(HoldfastError, match="no worker serves yet"):
+        with pytest.raises(LimpetError, match="no worker serves yet"):
             await parent.workers.state("", 0)
         assert await parent.workers.metrics() == []
         fake, line, stack = await parent.start("one")
@@ -203,7 +203,7 @@ async def test_a_worker_that_has_not_started_yet_is_asked_nothing() -> None:
     async with house() as parent:
         one, line, _ = await parent.start("one")
         line.is_ready = False
-        with pytest.raises(HoldfastError, match="no worker serves yet"):
+        with pytest.raises(LimpetError, match="no worker serves yet"):
             await parent.workers.close_session("abc")
         assert await parent.workers.metrics() == []
         assert one.done == []

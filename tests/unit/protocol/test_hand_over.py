@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 from jsonschema import Draft202012Validator
 
-from holdfast.protocol.hand_over import (
+from limpet.protocol.hand_over import (
     TICKET_KEY,
     collect_tool,
     new_ticket,
@@ -16,8 +16,8 @@ from holdfast.protocol.hand_over import (
     with_ticket,
     without_ticket,
 )
-from holdfast.protocol.wrapping import wrapped, wraps
-from holdfast.testing import SeededRandom
+from limpet.protocol.wrapping import wrapped, wraps
+from limpet.testing import SeededRandom
 
 TICKET: Final[Any] = {"status": "running", "ticket": "a" * 32, "collect": "collect"}
 SCHEMAS: Final[dict[str, tuple[dict[str, Any], Any, Any]]] = {
@@ -113,7 +113,7 @@ def test_a_client_reads_the_ticket_of_a_result() -> None:
     assert Draft202012Validator(with_ticket({"type": "object", "required": ["x"]})).is_valid(
         result.structured_content
     )
-    others: tuple[Any, ...] = ({}, {"_meta": None}, {"_meta": {"io.holdfast/ticket": 5}}, [], None)
+    others: tuple[Any, ...] = ({}, {"_meta": None}, {"_meta": {"io.limpet/ticket": 5}}, [], None)
     assert [ticket_of(other) for other in others] == [None] * 5
 
 

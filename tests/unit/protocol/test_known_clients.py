@@ -2,10 +2,10 @@
 
 import pytest
 
-from holdfast.config import Quirks
-from holdfast.errors import ConfigError
-from holdfast.protocol.patience import MARGIN, UNKNOWN_PATIENCE, check_time, hand_over_after
-from holdfast.protocol.quirks import (
+from limpet.config import Quirks
+from limpet.errors import ConfigError
+from limpet.protocol.patience import MARGIN, UNKNOWN_PATIENCE, check_time, hand_over_after
+from limpet.protocol.quirks import (
     NAMES,
     NONE,
     SHOWN_NAME,
@@ -15,7 +15,7 @@ from holdfast.protocol.quirks import (
     quirks_of,
     shown_name,
 )
-from holdfast.testing.notes import NotingObserver
+from limpet.testing.notes import NotingObserver
 
 
 def test_a_known_client_has_its_quirks_and_a_table_of_the_operator_replaces_them() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import HEADER_MISMATCH, ConfigError, HeaderMismatch
-from holdfast.protocol.mirrored_headers import (
+from limpet.errors import HEADER_MISMATCH, ConfigError, HeaderMismatch
+from limpet.protocol.mirrored_headers import (
     SAFE,
     check_headers,
     check_parameters,

@@ -1,17 +1,17 @@
-"""Names and codes that Holdfast defines itself: they keep the rules of the specification for names and codes of others."""
+"""Names and codes that Limpet defines itself: they keep the rules of the specification for names and codes of others."""
 
 import re
 from typing import Final
 
 import pytest
 
-from holdfast import errors
-from holdfast.engine.tasks import REFUSED_KEY
-from holdfast.fronts.http.write.answer import SESSION_NOT_FOUND
-from holdfast.protocol import sessionless
-from holdfast.protocol.hand_over import TICKET_KEY
-from holdfast.protocol.idempotency import KEY, KEYS_EXTENSION
-from holdfast.server.functions.client_errors import CORRELATION
+from limpet import errors
+from limpet.engine.tasks import REFUSED_KEY
+from limpet.fronts.http.write.answer import SESSION_NOT_FOUND
+from limpet.protocol import sessionless
+from limpet.protocol.hand_over import TICKET_KEY
+from limpet.protocol.idempotency import KEY, KEYS_EXTENSION
+from limpet.server.functions.client_errors import CORRELATION
 
 LABEL: Final = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 NAME: Final = re.compile(rf"{LABEL}(?:\.{LABEL})*/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")

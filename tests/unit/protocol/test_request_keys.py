@@ -4,10 +4,10 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.errors import InvalidParams
-from holdfast.protocol.affinity import MAX_CONVERSATION, Affinity
-from holdfast.protocol.idempotency import MAX_KEY, read_key
-from holdfast.protocol.sessionless import (
+from limpet.errors import InvalidParams
+from limpet.protocol.affinity import MAX_CONVERSATION, Affinity
+from limpet.protocol.idempotency import MAX_KEY, read_key
+from limpet.protocol.sessionless import (
     CAPABILITIES_KEY,
     CLIENT_KEY,
     LEVEL_KEY,

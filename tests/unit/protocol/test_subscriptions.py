@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import InvalidParams
-from holdfast.protocol.sessionless import TASKS
-from holdfast.protocol.subscriptions import (
+from limpet.errors import InvalidParams
+from limpet.protocol.sessionless import TASKS
+from limpet.protocol.subscriptions import (
     Change,
     Filter,
     acknowledged_message,

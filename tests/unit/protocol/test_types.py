@@ -6,13 +6,13 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from holdfast.errors import MissingCapability
-from holdfast.protocol import older, types
-from holdfast.protocol.older import fit
-from holdfast.protocol.results import is_tool_error
-from holdfast.protocol.sessionless import TASKS
-from holdfast.protocol.tasks import Progress, check_tasks, progress_of, without_extension
-from holdfast.protocol.types import (
+from limpet.errors import MissingCapability
+from limpet.protocol import older, types
+from limpet.protocol.older import fit
+from limpet.protocol.results import is_tool_error
+from limpet.protocol.sessionless import TASKS
+from limpet.protocol.tasks import Progress, check_tasks, progress_of, without_extension
+from limpet.protocol.types import (
     Annotations,
     AudioContent,
     BlobResourceContents,

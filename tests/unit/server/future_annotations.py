@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from holdfast.server.functions.registered_function import RegisteredFunction
+from limpet.server.functions.registered_function import RegisteredFunction
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from holdfast.server.functions.signature import ContextBase as Context
+    from limpet.server.functions.signature import ContextBase as Context
 
 
 class Place(BaseModel):

@@ -8,12 +8,12 @@ from typing import Any
 
 from typing_extensions import override
 
-from holdfast.auth import Principal
-from holdfast.engine.caller import Caller
-from holdfast.engine.session import Session
-from holdfast.engine.sessions import ANONYMOUS
-from holdfast.errors import McpError
-from holdfast.server.app import Server
+from limpet.auth import Principal
+from limpet.engine.caller import Caller
+from limpet.engine.session import Session
+from limpet.engine.sessions import ANONYMOUS
+from limpet.errors import McpError
+from limpet.server.app import Server
 from tests.duplex import DuplexClient
 from tests.messages import initialize
 from tests.schema import LATEST, validate, validate_result

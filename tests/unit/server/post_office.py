@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Server
-from holdfast.auth import Principal
+from limpet import Context, Server
+from limpet.auth import Principal
 from tests.asgi import Application, Call, Peer
 from tests.messages import request
 

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from typing_extensions import override
 
-from holdfast.errors import McpError
-from holdfast.server.app import Server
+from limpet.errors import McpError
+from limpet.server.app import Server
 from tests.asgi import Peer
 from tests.messages import MODERN, metadata
 from tests.schema import Json, validate

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from jsonschema import Draft202012Validator
 
-from holdfast.config import Limits, Settings, Times
-from holdfast.engine.engine import Engine
-from holdfast.errors import McpError
-from holdfast.server.app import Server
-from holdfast.stores.base import Store
-from holdfast.testing.seeded_random import SeededRandom
+from limpet.config import Limits, Settings, Times
+from limpet.engine.engine import Engine
+from limpet.errors import McpError
+from limpet.server.app import Server
+from limpet.stores.base import Store
+from limpet.testing.seeded_random import SeededRandom
 from tests.schema import MODERN, Json, check_error, validate_result
 from tests.support import LoopClock
 from tests.unit.server.sessionless_client import ALL, Answered, SessionlessClient

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Context, McpError, Server, SessionView, ToolError
-from holdfast.core.lifecycle import SessionInput
-from holdfast.errors import ConfigError
-from holdfast.middleware import CallNext, MiddlewareRequest
-from holdfast.protocol.types import CallToolResult, Result
-from holdfast.server.running.method_handlers import MethodHandlers
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import NotingObserver
-from holdfast.types import Icon
+from limpet import Context, McpError, Server, SessionView, ToolError
+from limpet.core.lifecycle import SessionInput
+from limpet.errors import ConfigError
+from limpet.middleware import CallNext, MiddlewareRequest
+from limpet.protocol.types import CallToolResult, Result
+from limpet.server.running.method_handlers import MethodHandlers
+from limpet.stores.memory import MemoryStore
+from limpet.testing import NotingObserver
+from limpet.types import Icon
 from tests.support import BOUND, async_test, until
 from tests.unit.server.peer import connect, connected, serving, settle
 
@@ -116,7 +116,7 @@ def test_a_server_runs_on_transports_that_exist() -> None:
 
 
 def test_a_running_server_prints_its_url() -> None:
-    program = "from holdfast import Server; Server('s').run('http', port=0)"
+    program = "from limpet import Server; Server('s').run('http', port=0)"
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         assert re.fullmatch(r"s: serving http://127\.0\.0\.1:\d+/mcp\n", running.stderr.readline())

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Context, Depends, McpError, Server, Settings, ToolError
-from holdfast.errors import Fenced, InvalidParams, SessionGone, StoreUnavailable
-from holdfast.ops.log import LogObserver
-from holdfast.protocol.types import Result
-from holdfast.server.authoring.middleware import CallNext, MiddlewareRequest
-from holdfast.testing import NotingObserver
+from limpet import Context, Depends, McpError, Server, Settings, ToolError
+from limpet.errors import Fenced, InvalidParams, SessionGone, StoreUnavailable
+from limpet.ops.log import LogObserver
+from limpet.protocol.types import Result
+from limpet.server.authoring.middleware import CallNext, MiddlewareRequest
+from limpet.testing import NotingObserver
 from tests.support import async_test, virtual_test
 from tests.unit.server.peer import Peer, connected
 from tests.unit.server.sessionless_client import SessionlessClient
@@ -256,7 +256,7 @@ async def test_a_middleware_that_raises_fails_the_request() -> None:
 @async_test
 async def test_the_log_has_tool_client_correlation_id_and_traceback(caplog: pytest.LogCaptureFixture) -> None:
     server, _ = failing(mask_errors=True, observer=LogObserver())
-    with caplog.at_level(logging.ERROR, "holdfast"):
+    with caplog.at_level(logging.ERROR, "limpet"):
         async with connected(server) as peer:
             text = await peer.failure("tool", what="value")
     [line] = caplog.records

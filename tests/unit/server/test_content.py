@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from holdfast.protocol.types import (
+from limpet.protocol.types import (
     Annotations,
     AudioContent,
     BlobResourceContents,
@@ -24,7 +24,7 @@ from holdfast.protocol.types import (
     TextContent,
     TextResourceContents,
 )
-from holdfast.server.functions.content import (
+from limpet.server.functions.content import (
     AssistantMessage,
     Audio,
     File,
@@ -39,7 +39,7 @@ from holdfast.server.functions.content import (
     to_read_result,
     to_result,
 )
-from holdfast.server.functions.registered_function import RegisteredFunction
+from limpet.server.functions.registered_function import RegisteredFunction
 
 
 class Place(BaseModel):

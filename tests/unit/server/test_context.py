@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from holdfast import Context, McpError, Message, Principal, Server, SessionView
-from holdfast.asks import UrlElicitation
-from holdfast.content import TextContent
-from holdfast.errors import AskRefused, CapabilityMissing, UrlElicitationRequired
-from holdfast.types import SamplingMessage
+from limpet import Context, McpError, Message, Principal, Server, SessionView
+from limpet.asks import UrlElicitation
+from limpet.content import TextContent
+from limpet.errors import AskRefused, CapabilityMissing, UrlElicitationRequired
+from limpet.types import SamplingMessage
 from tests.support import BOUND, async_test, virtual_test
 from tests.unit.server.peer import connect, connected, serving, settle
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Depends, Server, current_context
-from holdfast.middleware import CallNext, MiddlewareRequest
-from holdfast.types import Result
+from limpet import Context, Depends, Server, current_context
+from limpet.middleware import CallNext, MiddlewareRequest
+from limpet.types import Result
 from tests.support import async_test
 from tests.unit.server.peer import connected
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import pytest
 
-from holdfast.server.functions.depends import Depends
-from holdfast.server.functions.registered_function import RegisteredFunction
-from holdfast.server.functions.signature import ContextBase
+from limpet.server.functions.depends import Depends
+from limpet.server.functions.registered_function import RegisteredFunction
+from limpet.server.functions.signature import ContextBase
 
 
 class Context(ContextBase):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.server.functions.docstrings import parse
+from limpet.server.functions.docstrings import parse
 
 CASES = [
     (None, "", {}),

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, TypedDict
 import pytest
 from pydantic import BaseModel, Field
 
-from holdfast.errors import AskError, CapabilityMissing
-from holdfast.server.context.elicitation import answer, form, form_for
+from limpet.errors import AskError, CapabilityMissing
+from limpet.server.context.elicitation import answer, form, form_for
 from tests.schema import LATEST, validate
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Server
+from limpet import Server
 from tests.asgi import Peer
 from tests.redis_server import needs_redis, redis_server
 from tests.sqlite.support import store_path
@@ -33,7 +33,7 @@ def _store(kind: str) -> Iterator[str]:
 
 def _held() -> tuple[int, list[str], int]:
     """Return the descriptors, our threads and the tasks of this process: their numbers and names."""
-    threads = sorted(one.name for one in threading.enumerate() if one.name.startswith("holdfast"))
+    threads = sorted(one.name for one in threading.enumerate() if one.name.startswith("limpet"))
     return len(list(Path("/proc/self/fd").iterdir())), threads, len(asyncio.all_tasks())
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, Context, Server, SessionView, ToolAnnotations
-from holdfast.context import State
-from holdfast.server.context.foreign_names import FOREIGN_CONTEXT, FOREIGN_SERVER
+from limpet import Client, Context, Server, SessionView, ToolAnnotations
+from limpet.context import State
+from limpet.server.context.foreign_names import FOREIGN_CONTEXT, FOREIGN_SERVER
 from tests.support import async_test
 from tests.unit.server.peer import connected
 
@@ -22,7 +22,7 @@ def test_the_name_that_replaces_a_foreign_one_exists(ours: str) -> None:
         assert hasattr(_KNOWN[start], name), ours
         if further:
             assert hasattr(_PARTS[name], further), ours
-    assert found or ours.startswith(("holdfast.", "@server.", "Server(")), ours
+    assert found or ours.startswith(("limpet.", "@server.", "Server(")), ours
 
 
 @pytest.mark.parametrize("name", FOREIGN_CONTEXT)
@@ -63,8 +63,8 @@ async def test_the_errors_name_ours() -> None:
 
 
 def test_names_that_are_imported_or_passed_name_ours() -> None:
-    with pytest.raises(ImportError, match="holdfast has no FastMCP: write `from holdfast import Server`"):
-        exec("from holdfast import FastMCP", {})  # noqa: S102 - an import that a type checker refuses
+    with pytest.raises(ImportError, match="limpet has no FastMCP: write `from limpet import Server`"):
+        exec("from limpet import FastMCP", {})  # noqa: S102 - an import that a type checker refuses
     options: dict[str, Any] = {"auth": None, "stateless_http": True, "json_response": True}
     for name, value in options.items():
         with pytest.raises(TypeError, match=f"Server has no argument '{name}'; use "):

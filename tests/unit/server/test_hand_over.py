@@ -10,17 +10,17 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import ConfigError, Context, Limits, McpError, Server, Settings, ToolError
-from holdfast.auth import Principal
-from holdfast.config import Times
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.engine import Engine
-from holdfast.protocol.hand_over import new_ticket, read_ticket
-from holdfast.protocol.idempotency import KEY
-from holdfast.protocol.patience import HandOverTime
-from holdfast.stores.base import NoTasks
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import NotingObserver, SeededRandom
+from limpet import ConfigError, Context, Limits, McpError, Server, Settings, ToolError
+from limpet.auth import Principal
+from limpet.config import Times
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.engine import Engine
+from limpet.protocol.hand_over import new_ticket, read_ticket
+from limpet.protocol.idempotency import KEY
+from limpet.protocol.patience import HandOverTime
+from limpet.stores.base import NoTasks
+from limpet.stores.memory import MemoryStore
+from limpet.testing import NotingObserver, SeededRandom
 from tests.asgi import Call as HttpCall
 from tests.asgi import Peer as HttpPeer
 from tests.messages import metadata, request

@@ -1,10 +1,10 @@
 """State under handles: in both eras, the caller's own, for a time and within limits."""
 
-from holdfast import Context, Principal, Server, Settings, Times
-from holdfast.errors import HandleNotFound, StateError
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clock import VirtualClock
-from holdfast.testing.store.limits import tight
+from limpet import Context, Principal, Server, Settings, Times
+from limpet.errors import HandleNotFound, StateError
+from limpet.stores.memory import MemoryStore
+from limpet.testing.clock import VirtualClock
+from limpet.testing.store.limits import tight
 from tests.support import async_test
 from tests.unit.server.peer import connect
 from tests.unit.server.sessionless_client import SessionlessClient, sessionless

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Context, McpError, Principal, Server, SessionView, ToolError
-from holdfast.core.lifecycle import SessionInput
-from holdfast.errors import ConfigError
-from holdfast.middleware import CallNext, MiddlewareRequest
-from holdfast.protocol.types import (
+from limpet import Context, McpError, Principal, Server, SessionView, ToolError
+from limpet.core.lifecycle import SessionInput
+from limpet.errors import ConfigError
+from limpet.middleware import CallNext, MiddlewareRequest
+from limpet.protocol.types import (
     CallToolResult,
     ReadResourceResult,
     Result,

@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from holdfast import Client, Server, Servers
-from holdfast.config import HttpSettings
-from holdfast.errors import LifespanEnded, McpError
-from holdfast.testing import NotingObserver
+from limpet import Client, Server, Servers
+from limpet.config import HttpSettings
+from limpet.errors import LifespanEnded, McpError
+from limpet.testing import NotingObserver
 from tests.asgi import Call, Peer
 from tests.support import BOUND, all_closed, async_test, until, virtual_test, wait_until
 from tests.unit.fronts.stdio_process import python
@@ -160,7 +160,7 @@ import asyncio
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from holdfast import Server
+from limpet import Server
 
 BROKEN = Path(__file__).with_name("broken")
 
@@ -197,7 +197,7 @@ def test_a_process_whose_lifespan_ended_drains_and_ends_with_status_1(program: P
         program.with_name("broken").touch()
         assert running.popen.wait(BOUND) == 1
         assert "the connection to the queue broke" in running.output()
-        assert running.output().endswith(f"holdfast: {ENDED}\n")
+        assert running.output().endswith(f"limpet: {ENDED}\n")
 
 
 def test_a_worker_whose_lifespan_ended_is_replaced(program: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_worker_whose_lifespan_ended_is_replaced(program: Path) -> None:
 
 @async_test
 async def test_a_server_on_stdio_whose_lifespan_ended_ends_with_status_1(program: Path) -> None:
-    async with python("-m", "holdfast", "serve", str(program), "--stdio") as client:
+    async with python("-m", "limpet", "serve", str(program), "--stdio") as client:
         await client.open()
         program.with_name("broken").touch()
         out, err, status = await client.rest()

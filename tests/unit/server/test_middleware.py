@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Image, McpError, Server, ToolError
-from holdfast.errors import ConfigError
-from holdfast.middleware import CallNext, Hooks, MiddlewareRequest, RequestLog, ResponseLimit
-from holdfast.server.authoring.middleware import HOOKS
-from holdfast.types import Result
+from limpet import Context, Image, McpError, Server, ToolError
+from limpet.errors import ConfigError
+from limpet.middleware import CallNext, Hooks, MiddlewareRequest, RequestLog, ResponseLimit
+from limpet.server.authoring.middleware import HOOKS
+from limpet.types import Result
 from tests.support import async_test, until
 from tests.unit.server.peer import connected
 
@@ -208,7 +208,7 @@ async def test_a_long_text_is_cut_and_says_so() -> None:
 async def test_a_cut_result_is_as_long_as_the_limit_allows() -> None:
     class Sizes(Hooks):
         async def on_call_tool(self, request: MiddlewareRequest, call_next: CallNext) -> Result:
-            from holdfast.wire.jsonrpc import encode  # noqa: PLC0415 - only this hook needs it
+            from limpet.wire.jsonrpc import encode  # noqa: PLC0415 - only this hook needs it
 
             result = await call_next(request)
             sizes.append(len(encode(result)))

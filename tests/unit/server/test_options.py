@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Server
-from holdfast.server.context.sampling import sampling_params
+from limpet import Server
+from limpet.server.context.sampling import sampling_params
 
 MISSPELT: Any = {"max_token": 3}
 

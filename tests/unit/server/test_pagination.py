@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import INVALID_PARAMS, InvalidCursor
-from holdfast.server.catalog.pagination import page
+from limpet.errors import INVALID_PARAMS, InvalidCursor
+from limpet.server.catalog.pagination import page
 
 names = st.lists(st.text(max_size=8), unique=True, max_size=30)
 

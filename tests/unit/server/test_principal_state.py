@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Principal, Server, Settings, Times
-from holdfast.config import HttpSettings
-from holdfast.errors import ConfigError
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.clock import VirtualClock
-from holdfast.testing.store.limits import tight
+from limpet import Context, Principal, Server, Settings, Times
+from limpet.config import HttpSettings
+from limpet.errors import ConfigError
+from limpet.stores.memory import MemoryStore
+from limpet.testing.clock import VirtualClock
+from limpet.testing.store.limits import tight
 from tests.support import BOUND, async_test
 from tests.unit.server.peer import connect, connected, serving
 from tests.unit.server.sessionless_client import SessionlessClient, sessionless
@@ -130,17 +130,17 @@ async def test_strangers_never_share_a_state(http: dict[str, Any]) -> None:
 
 def test_a_server_that_strangers_would_share_does_not_start(tmp_path: Path) -> None:
     program = tmp_path / "shared.py"
-    program.write_text("from holdfast import Server\nserver = Server('x', state='principal')\n")
+    program.write_text("from limpet import Server\nserver = Server('x', state='principal')\n")
     options = ("--http", "0.0.0.0:0", "--allow-anonymous", "--allow-host", "*")
     told = subprocess.run(
-        [sys.executable, "-m", "holdfast", "serve", str(program), *options],
+        [sys.executable, "-m", "limpet", "serve", str(program), *options],
         capture_output=True,
         text=True,
         timeout=BOUND,
         check=False,
     )
     assert told.returncode == 2
-    assert told.stderr.startswith('holdfast: state="principal" needs a verifier')
+    assert told.stderr.startswith('limpet: state="principal" needs a verifier')
 
 
 def test_state_is_a_sessions_or_a_principals() -> None:

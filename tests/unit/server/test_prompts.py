@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast import ConfigError, Context, Image, McpError, Server
-from holdfast.content import AssistantMessage, ResourceLink
-from holdfast.protocol.types import CompletionArgument, CompletionContext, PromptReference, ResourceReference
-from holdfast.types import Completion
+from limpet import ConfigError, Context, Image, McpError, Server
+from limpet.content import AssistantMessage, ResourceLink
+from limpet.protocol.types import CompletionArgument, CompletionContext, PromptReference, ResourceReference
+from limpet.types import Completion
 from tests.support import async_test
 from tests.unit.server.peer import connected
 

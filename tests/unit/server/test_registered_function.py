@@ -20,11 +20,11 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
-from holdfast.errors import INVALID_PARAMS, InvalidArguments
-from holdfast.protocol.types import PromptArgument, TextContent
-from holdfast.server.functions.content import Image, ToolResult
-from holdfast.server.functions.registered_function import RegisteredFunction
-from holdfast.server.functions.signature import ContextBase
+from limpet.errors import INVALID_PARAMS, InvalidArguments
+from limpet.protocol.types import PromptArgument, TextContent
+from limpet.server.functions.content import Image, ToolResult
+from limpet.server.functions.registered_function import RegisteredFunction
+from limpet.server.functions.signature import ContextBase
 from tests.support import BOUND, async_test
 from tests.unit.server import future_annotations
 
@@ -681,7 +681,7 @@ def test_a_return_type_without_a_schema_is_refused_with_advice() -> None:
 
 
 def test_importing_functions_does_not_import_pydantic() -> None:
-    code = "import sys, holdfast.server.functions.registered_function; sys.exit('pydantic' in sys.modules)"
+    code = "import sys, limpet.server.functions.registered_function; sys.exit('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -5,9 +5,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from holdfast import Context, McpError, Server, ToolError
-from holdfast.config import Limits, Settings
-from holdfast.errors import ConfigError
+from limpet import Context, McpError, Server, ToolError
+from limpet.config import Limits, Settings
+from limpet.errors import ConfigError
 from tests.support import async_test
 from tests.unit.server.peer import connect, connected, serving, settle
 

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from pydantic import BaseModel, Field
 
-from holdfast import Client, ConfigError, Context, Image, Server, Settings, ToolError, ToolResult
-from holdfast.content import ImageContent, TextContent
+from limpet import Client, ConfigError, Context, Image, Server, Settings, ToolError, ToolResult
+from limpet.content import ImageContent, TextContent
 from tests.support import async_test
 from tests.unit.server.peer import connected
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from holdfast import Context, InputRequired, McpError, Principal, Server, Want
-from holdfast.asks import Elicited, UrlElicitation
-from holdfast.errors import CapabilityMissing, UrlElicitationRequired
+from limpet import Context, InputRequired, McpError, Principal, Server, Want
+from limpet.asks import Elicited, UrlElicitation
+from limpet.errors import CapabilityMissing, UrlElicitationRequired
 from tests.messages import PREFIX
 from tests.schema import Json
 from tests.support import async_test

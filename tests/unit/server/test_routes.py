@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Server
-from holdfast.config import HttpSettings
-from holdfast.errors import ConfigError
-from holdfast.routes import HttpRequest, HttpResponse
+from limpet import Server
+from limpet.config import HttpSettings
+from limpet.errors import ConfigError
+from limpet.routes import HttpRequest, HttpResponse
 from tests.asgi import Call, Peer
 from tests.support import async_test, virtual_test
 from tests.unit.server.post_office import METADATA, Known

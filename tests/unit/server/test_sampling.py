@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.protocol.types import (
+from limpet.protocol.types import (
     ImageContent,
     PromptMessage,
     ResourceLink,
@@ -13,10 +13,10 @@ from holdfast.protocol.types import (
     TextContent,
     ToolUseContent,
 )
-from holdfast.server.app import Server
-from holdfast.server.context.context import Context
-from holdfast.server.context.sampling import to_sampling
-from holdfast.server.functions.content import AssistantMessage, File, Image, Message, UserMessage
+from limpet.server.app import Server
+from limpet.server.context.context import Context
+from limpet.server.context.sampling import to_sampling
+from limpet.server.functions.content import AssistantMessage, File, Image, Message, UserMessage
 from tests.support import async_test
 from tests.unit.server.peer import connected
 from tests.unit.server.sessionless_client import say, sessionless

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Cache, Client, Limits, Server, Settings
-from holdfast.auth import Principal
-from holdfast.config import HttpSettings
-from holdfast.engine.caller import Caller
-from holdfast.errors import ConfigError
-from holdfast.middleware import CallNext, MiddlewareRequest
+from limpet import Cache, Client, Limits, Server, Settings
+from limpet.auth import Principal
+from limpet.config import HttpSettings
+from limpet.engine.caller import Caller
+from limpet.errors import ConfigError
+from limpet.middleware import CallNext, MiddlewareRequest
 from tests.asgi import Call, Peer
 from tests.duplex import DuplexClient
 from tests.messages import metadata, request
@@ -50,7 +50,7 @@ async def test_a_missing_scope_is_refused_before_anything_runs(
         assert refused.headers["www-authenticate"] == (
             f'Bearer error="insufficient_scope", scope="{scope}", {METADATA}'
         )
-        assert refused.headers["holdfast-refused"] == "not-executed"
+        assert refused.headers["limpet-refused"] == "not-executed"
         assert refused.json["id"] == 1
         assert refused.json["error"]["code"] == -31004
         assert refused.json["error"]["data"] == {"error": "insufficient_scope", "scope": scope}

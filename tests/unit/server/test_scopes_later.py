@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Principal, Server
-from holdfast.engine.access import Access
-from holdfast.engine.caller import Caller
+from limpet import Context, Principal, Server
+from limpet.engine.access import Access
+from limpet.engine.caller import Caller
 from tests.asgi import Call, Peer
 from tests.messages import metadata
 from tests.support import async_test

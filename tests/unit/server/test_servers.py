@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import Limits, Server, Servers, Settings, Times
-from holdfast.config import HttpSettings
-from holdfast.errors import ConfigError
-from holdfast.fronts.http.asgi_host.mount import Mount
-from holdfast.fronts.http.router import Router
-from holdfast.fronts.http.serve import check_exposure
-from holdfast.routes import HttpRequest, HttpResponse
+from limpet import Limits, Server, Servers, Settings, Times
+from limpet.config import HttpSettings
+from limpet.errors import ConfigError
+from limpet.fronts.http.asgi_host.mount import Mount
+from limpet.fronts.http.router import Router
+from limpet.fronts.http.serve import check_exposure
+from limpet.routes import HttpRequest, HttpResponse
 from tests.asgi import Peer
 from tests.messages import request
 from tests.support import async_test, virtual_test

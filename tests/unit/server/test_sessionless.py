@@ -5,11 +5,11 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from holdfast import Cache, ConfigError, Context, McpError, Principal, Server, Settings
-from holdfast.errors import NoSession
-from holdfast.middleware import MiddlewareRequest
-from holdfast.protocol.types import ListToolsResult
-from holdfast.server.authoring.middleware import CallNext
+from limpet import Cache, ConfigError, Context, McpError, Principal, Server, Settings
+from limpet.errors import NoSession
+from limpet.middleware import MiddlewareRequest
+from limpet.protocol.types import ListToolsResult
+from limpet.server.authoring.middleware import CallNext
 from tests.messages import PREFIX
 from tests.schema import Json
 from tests.support import async_test

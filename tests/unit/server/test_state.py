@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Server
-from holdfast.config import Limits, Settings
-from holdfast.errors import StateError
-from holdfast.server.context.state import MAX_TRIES
+from limpet import Context, Server
+from limpet.config import Limits, Settings
+from limpet.errors import StateError
+from limpet.server.context.state import MAX_TRIES
 from tests.stores import ScriptedStore
 from tests.support import async_test, virtual_test
 from tests.unit.server.peer import connect, connected, serving

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Server
-from holdfast.errors import ConfigError
-from holdfast.resources import Directory, File, Text
+from limpet import Server
+from limpet.errors import ConfigError
+from limpet.resources import Directory, File, Text
 from tests.support import async_test
 from tests.unit.server.peer import Peer, connected
 

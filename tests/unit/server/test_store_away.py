@@ -7,15 +7,15 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Context, Server
-from holdfast.config import Settings, Times
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.engine.sessions import ANONYMOUS
-from holdfast.errors import BUSY, StoreUnavailable
-from holdfast.protocol.idempotency import KEY
-from holdfast.protocol.methods import METHODS, From
-from holdfast.testing.seeded_random import SeededRandom
+from limpet import Context, Server
+from limpet.config import Settings, Times
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.engine.sessions import ANONYMOUS
+from limpet.errors import BUSY, StoreUnavailable
+from limpet.protocol.idempotency import KEY
+from limpet.protocol.methods import METHODS, From
+from limpet.testing.seeded_random import SeededRandom
 from tests.asgi import Peer
 from tests.duplex import DuplexClient
 from tests.messages import metadata, request

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Server
-from holdfast.errors import ConfigError
-from holdfast.server.running.namespaces import namespace_of
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore
+from limpet import Server
+from limpet.errors import ConfigError
+from limpet.server.running.namespaces import namespace_of
+from limpet.stores.memory import MemoryStore
+from limpet.stores.sqlite import SqliteStore
 from tests.support import async_test
 
 

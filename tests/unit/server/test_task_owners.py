@@ -10,16 +10,16 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Context, Server
-from holdfast.config import Limits, Times
-from holdfast.core.tasks import task_key
-from holdfast.engine import task_ends
-from holdfast.engine.caller import Caller
-from holdfast.engine.task_ends import KEPT_SECONDS
-from holdfast.errors import OUTCOME_UNKNOWN, OutcomeUnknown
-from holdfast.stores.base import OrphanTask
-from holdfast.testing.store.limits import tight
-from holdfast.wire.jsonrpc import Request
+from limpet import Context, Server
+from limpet.config import Limits, Times
+from limpet.core.tasks import task_key
+from limpet.engine import task_ends
+from limpet.engine.caller import Caller
+from limpet.engine.task_ends import KEPT_SECONDS
+from limpet.errors import OUTCOME_UNKNOWN, OutcomeUnknown
+from limpet.stores.base import OrphanTask
+from limpet.testing.store.limits import tight
+from limpet.wire.jsonrpc import Request
 from tests.simulation.cluster import Cluster
 from tests.stores import ScriptedStore
 from tests.support import LoopClock, virtual_test

@@ -7,16 +7,16 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from holdfast import ConfigError, Context, InputRequired, McpError, Server, ToolError, Want
-from holdfast.auth import Principal
-from holdfast.config import Limits, Times
-from holdfast.engine import sessionless_client as engine_client
-from holdfast.engine.caller import Caller
-from holdfast.errors import BUSY, CallEnded
-from holdfast.protocol.idempotency import KEYS_EXTENSION
-from holdfast.protocol.sessionless import VERSION, RequestMeta
-from holdfast.testing.store.limits import tight
-from holdfast.wire.jsonrpc import Request
+from limpet import ConfigError, Context, InputRequired, McpError, Server, ToolError, Want
+from limpet.auth import Principal
+from limpet.config import Limits, Times
+from limpet.engine import sessionless_client as engine_client
+from limpet.engine.caller import Caller
+from limpet.errors import BUSY, CallEnded
+from limpet.protocol.idempotency import KEYS_EXTENSION
+from limpet.protocol.sessionless import VERSION, RequestMeta
+from limpet.testing.store.limits import tight
+from limpet.wire.jsonrpc import Request
 from tests.stores import ScriptedStore
 from tests.support import virtual_test
 from tests.unit.server.peer import connected

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.server.catalog.uri_templates import MAX_URI, Template
+from limpet.server.catalog.uri_templates import MAX_URI, Template
 
 MATCHES = [
     ("x://h{/a}/", "x://h/", {}),

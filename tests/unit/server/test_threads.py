@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import Settings
-from holdfast.engine.turn import TURN, Turn
-from holdfast.fronts.http.read.addresses import counted
-from holdfast.server.app import Server
-from holdfast.server.context.session_view import SessionView
-from holdfast.server.functions.depends import Depends
-from holdfast.server.functions.threads import in_thread
-from holdfast.transports.threads import OWNER
+from limpet.config import Settings
+from limpet.engine.turn import TURN, Turn
+from limpet.fronts.http.read.addresses import counted
+from limpet.server.app import Server
+from limpet.server.context.session_view import SessionView
+from limpet.server.functions.depends import Depends
+from limpet.server.functions.threads import in_thread
+from limpet.transports.threads import OWNER
 from tests.asgi import Peer
 from tests.messages import LATEST
 from tests.support import BOUND, async_test, until

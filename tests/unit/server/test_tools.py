@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Depends, Image, McpError, Server, ToolResult
-from holdfast.config import Limits, Settings
-from holdfast.content import ResourceLink
-from holdfast.errors import ConfigError
+from limpet import Context, Depends, Image, McpError, Server, ToolResult
+from limpet.config import Limits, Settings
+from limpet.content import ResourceLink
+from limpet.errors import ConfigError
 from tests.support import async_test, virtual_test
 from tests.unit.server.peer import connected
 

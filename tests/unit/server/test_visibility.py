@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, Context, McpError, Principal, Server, SessionView, Settings
+from limpet import ConfigError, Context, McpError, Principal, Server, SessionView, Settings
 from tests.support import async_test
 from tests.unit.server.peer import Peer, connect, connected, serving, settle
 

@@ -5,14 +5,14 @@ import asyncio
 import pytest
 from typing_extensions import override
 
-from holdfast.config import Limits
-from holdfast.core.rules import streams
-from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import Claim, Claimed, Orphan
-from holdfast.stores.shared.commit import Commit, Reply
-from holdfast.testing import VirtualClock
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
-from holdfast.testing.store.dicts import DictReplica, DictStore, Shelves
+from limpet.config import Limits
+from limpet.core.rules import streams
+from limpet.errors import StoreUnavailable
+from limpet.stores.base import Claim, Claimed, Orphan
+from limpet.stores.shared.commit import Commit, Reply
+from limpet.testing import VirtualClock
+from limpet.testing.store.bench import KEY, PRINCIPAL, record
+from limpet.testing.store.dicts import DictReplica, DictStore, Shelves
 from tests.support import async_test, until
 
 

@@ -3,14 +3,14 @@
 import pytest
 from typing_extensions import override
 
-from holdfast.config import Limits
-from holdfast.errors import StoreUnavailable
-from holdfast.stores.base import Claim, Claimed
-from holdfast.stores.shared.commit import Commit, Reply
-from holdfast.stores.shared.shelf import NoRoom
-from holdfast.testing import VirtualClock
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
-from holdfast.testing.store.dicts import DictStore, Shelves
+from limpet.config import Limits
+from limpet.errors import StoreUnavailable
+from limpet.stores.base import Claim, Claimed
+from limpet.stores.shared.commit import Commit, Reply
+from limpet.stores.shared.shelf import NoRoom
+from limpet.testing import VirtualClock
+from limpet.testing.store.bench import KEY, PRINCIPAL, record
+from limpet.testing.store.dicts import DictStore, Shelves
 from tests.support import async_test
 
 

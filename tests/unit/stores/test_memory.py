@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from holdfast.config import Limits
-from holdfast.core.lifecycle import SessionInput
-from holdfast.stores.base import Claim, Claimed, Refusal, one_process
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.memory.backend import MemoryDocument
-from holdfast.testing import VirtualClock
-from holdfast.testing.store.bench import KEY, PRINCIPAL, record
+from limpet.config import Limits
+from limpet.core.lifecycle import SessionInput
+from limpet.stores.base import Claim, Claimed, Refusal, one_process
+from limpet.stores.memory import MemoryStore
+from limpet.stores.memory.backend import MemoryDocument
+from limpet.testing import VirtualClock
+from limpet.testing.store.bench import KEY, PRINCIPAL, record
 from tests.support import async_test
 
 

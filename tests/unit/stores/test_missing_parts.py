@@ -4,11 +4,11 @@ from contextlib import aclosing
 
 import pytest
 
-from holdfast import Client, Context, Server
-from holdfast.errors import ConfigError, ToolError
-from holdfast.stores.base import NoState, NoTasks
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.store.bench import refused
+from limpet import Client, Context, Server
+from limpet.errors import ConfigError, ToolError
+from limpet.stores.base import NoState, NoTasks
+from limpet.stores.memory import MemoryStore
+from limpet.testing.store.bench import refused
 from tests.support import async_test
 
 

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from holdfast.stores.redis.pipeline import RedisPipeline
+from limpet.stores.redis.pipeline import RedisPipeline
 from tests.support import async_test, until
 
 

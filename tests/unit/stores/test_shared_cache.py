@@ -7,16 +7,16 @@ import pytest
 from msgspec.structs import replace
 from typing_extensions import override
 
-from holdfast.config import Limits
-from holdfast.core.ledger import Ledger
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.records import Ending
-from holdfast.core.stream import Position
-from holdfast.stores.base import Attached, Claim, Claimed
-from holdfast.stores.shared import known
-from holdfast.stores.shared.commit import Commit, Reply
-from holdfast.testing.store.bench import PRINCIPAL, record
-from holdfast.testing.store.dicts import DictStore
+from limpet.config import Limits
+from limpet.core.ledger import Ledger
+from limpet.core.lifecycle import SessionInput
+from limpet.core.records import Ending
+from limpet.core.stream import Position
+from limpet.stores.base import Attached, Claim, Claimed
+from limpet.stores.shared import known
+from limpet.stores.shared.commit import Commit, Reply
+from limpet.testing.store.bench import PRINCIPAL, record
+from limpet.testing.store.dicts import DictStore
 from tests.support import async_test
 
 MOST = 200_000

@@ -12,11 +12,11 @@ from typing import Final
 
 import pytest
 
-from holdfast.errors import Broken, ConfigError, LineTooLong, NotSent
-from holdfast.transports import child as child_module
-from holdfast.transports.child import STDERR_BYTES, Child, ChildOptions
-from holdfast.transports.guard import GUARD, Guard
-from holdfast.transports.loops import new_loop
+from limpet.errors import Broken, ConfigError, LineTooLong, NotSent
+from limpet.transports import child as child_module
+from limpet.transports.child import STDERR_BYTES, Child, ChildOptions
+from limpet.transports.guard import GUARD, Guard
+from limpet.transports.loops import new_loop
 from tests.support import BOUND, async_test, until, wait_until
 
 ROOT: Final = Path(__file__).parents[3]
@@ -217,8 +217,8 @@ async def test_being_cancelled_does_not_stop_the_stopping() -> None:
 
 PARENT: Final = f"""
 import asyncio, os, sys, time
-from holdfast.transports.child import Child, ChildOptions
-from holdfast.transports.guard import GUARD
+from limpet.transports.child import Child, ChildOptions
+from limpet.transports.guard import GUARD
 async def main():
     deaf = {GRANDCHILD!r}.replace("sys.stdin.read()", "import time; time.sleep(1000)")
     children = [Child([sys.executable, "-c", deaf], ChildOptions(close_seconds=0.1)) for _ in range(3)]

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from holdfast.errors import NotSent
-from holdfast.transports.child import Child, ChildLimits, ChildOptions
+from limpet.errors import NotSent
+from limpet.transports.child import Child, ChildLimits, ChildOptions
 from tests.support import async_test
 
 REPORT = """

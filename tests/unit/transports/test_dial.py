@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.transports import dial as module
-from holdfast.transports.dial import dial, in_turn
+from limpet.transports import dial as module
+from limpet.transports.dial import dial, in_turn
 from tests.support import virtual_test
 
 SIX, FOUR = socket.AF_INET6, socket.AF_INET

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from holdfast.errors import Broken, ConfigError, NotSent, WireError
-from holdfast.transports import http, http_wire
-from holdfast.transports.http import HttpClientOptions, HttpTransport
+from limpet.errors import Broken, ConfigError, NotSent, WireError
+from limpet.transports import http, http_wire
+from limpet.transports.http import HttpClientOptions, HttpTransport
 from tests.redis.test_tls import Authority
 from tests.support import BOUND, async_test, until
 
@@ -473,7 +473,7 @@ async def test_a_body_has_its_length_and_a_path_its_query(
     assert head.startswith("POST /a%20b/%C3%BC?q=%20&r=%5B1%5D HTTP/1.1\r\n")
     assert "content-length: 200000\r\n" in head
     assert "user-agent: mine\r\n" in head
-    assert "holdfast" not in head
+    assert "limpet" not in head
     assert "x-ü: ä\r\n" in head
     assert "authorization: Basic YWRhOmxAdmU=\r\n" in head
     assert f"host: {url[7:-1]}\r\n" in head

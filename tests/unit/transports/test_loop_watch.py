@@ -7,9 +7,9 @@ from types import FrameType
 
 import pytest
 
-from holdfast.testing import NotingObserver
-from holdfast.transports import loop_watch
-from holdfast.transports.loop_watch import LoopWatch, blocking
+from limpet.testing import NotingObserver
+from limpet.transports import loop_watch
+from limpet.transports.loop_watch import LoopWatch, blocking
 from tests.support import BOUND, async_test, until
 
 

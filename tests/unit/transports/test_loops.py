@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from holdfast.config import Limits
-from holdfast.transports.loops import run
-from holdfast.transports.threads import DaemonThreads
+from limpet.config import Limits
+from limpet.transports.loops import run
+from limpet.transports.threads import DaemonThreads
 from tests.support import BOUND
 
 
@@ -28,7 +28,7 @@ def test_seven_eighths_of_the_threads_run_functions_of_one_client_at_once() -> N
 def test_a_function_that_blocks_does_not_keep_the_process_alive() -> None:
     program = (
         "import asyncio, time\n"
-        "from holdfast.transports.loops import run\n"
+        "from limpet.transports.loops import run\n"
         "async def work():\n"
         "    asyncio.get_running_loop().run_in_executor(None, time.sleep, 60)\n"
         "run(work(), threads=2)\n"

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast import ConfigError, Server, Servers
-from holdfast.config import MIB
-from holdfast.transports import memory
+from limpet import ConfigError, Server, Servers
+from limpet.config import MIB
+from limpet.transports import memory
 from tests.command_line import run
 
 WINDOWS = SimpleNamespace(platform="win32")
@@ -18,20 +18,20 @@ NO_HTTP = (
 
 
 def test_windows_does_not_serve_http(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("holdfast.transports.loops.sys", WINDOWS)
+    monkeypatch.setattr("limpet.transports.loops.sys", WINDOWS)
     with pytest.raises(ConfigError, match=NO_HTTP.partition("(")[0]):
         Server("s").run("http", port=0)
     with pytest.raises(ConfigError, match=NO_HTTP.partition("(")[0]):
         Servers({"/a": Server("s")}).run(port=0)
-    (tmp_path / "a.py").write_text("from holdfast import Server\nserver = Server('s')\n")
+    (tmp_path / "a.py").write_text("from limpet import Server\nserver = Server('s')\n")
     done = run("serve", str(tmp_path / "a.py"), "--http", "127.0.0.1:0")
     assert done.status == 2
     assert NO_HTTP in " ".join(done.err.split())
 
 
 def test_windows_has_no_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("holdfast.cli.private_store.sys", WINDOWS)
-    (tmp_path / "a.py").write_text("from holdfast import Server\nserver = Server('s')\n")
+    monkeypatch.setattr("limpet.cli.private_store.sys", WINDOWS)
+    (tmp_path / "a.py").write_text("from limpet import Server\nserver = Server('s')\n")
     done = run("serve", str(tmp_path / "a.py"), "--http", "127.0.0.1:0", "--workers", "2")
     assert done.status == 2
     assert "--workers and --reload need a system whose processes can share a socket" in " ".join(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.transports.pipes import CHUNK, PENDING, PipeReader, PipeWriter
+from limpet.transports.pipes import CHUNK, PENDING, PipeReader, PipeWriter
 from tests.support import BOUND, async_test
 
 
@@ -20,7 +20,7 @@ def pipe() -> Iterator[tuple[int, int]]:
         os.close(sink)
     # A reader that still waits would read the next file with this descriptor number: let it see the end first.
     for thread in threading.enumerate():
-        if thread.name == "holdfast-reader":
+        if thread.name == "limpet-reader":
             thread.join(BOUND)
     with contextlib.suppress(OSError):
         os.close(source)

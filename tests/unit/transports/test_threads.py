@@ -7,7 +7,7 @@ from contextvars import copy_context
 
 import pytest
 
-from holdfast.transports.threads import OWNER, DaemonThreads, in_turn
+from limpet.transports.threads import OWNER, DaemonThreads, in_turn
 from tests.support import BOUND, async_test, until, wait_until
 
 

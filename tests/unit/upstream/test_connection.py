@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.errors import UNSUPPORTED_VERSION, ClientError, LineTooLong, NotSent, OutcomeUnknown
-from holdfast.ports import Ports, SilentObserver, SystemRandom
-from holdfast.testing.clock import VirtualClock
-from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
-from holdfast.upstream.connectors import Connector
-from holdfast.upstream.duplex_link import DuplexLink
-from holdfast.upstream.link import EndReason, LinkEnd, Receiver
-from holdfast.upstream.negotiation import EraMemory
-from holdfast.upstream.pending import OutgoingRequest
-from holdfast.upstream.profile import ClientProfile
-from holdfast.wire.jsonrpc import Notification
+from limpet.errors import UNSUPPORTED_VERSION, ClientError, LineTooLong, NotSent, OutcomeUnknown
+from limpet.ports import Ports, SilentObserver, SystemRandom
+from limpet.testing.clock import VirtualClock
+from limpet.upstream.connection import Callbacks, Connection, ConnectionOptions
+from limpet.upstream.connectors import Connector
+from limpet.upstream.duplex_link import DuplexLink
+from limpet.upstream.link import EndReason, LinkEnd, Receiver
+from limpet.upstream.negotiation import EraMemory
+from limpet.upstream.pending import OutgoingRequest
+from limpet.upstream.profile import ClientProfile
+from limpet.wire.jsonrpc import Notification
 from tests.support import until, virtual_test
 
 Message = dict[str, Any]

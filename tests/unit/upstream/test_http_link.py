@@ -8,18 +8,18 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from holdfast.auth.authorizer import Authorizer
-from holdfast.ports import Ports, SystemClock, SystemRandom
-from holdfast.testing import NotingObserver
-from holdfast.transports.http import HttpAnswer, HttpTransport
-from holdfast.upstream import http_link
-from holdfast.upstream.http_link import HttpLink
-from holdfast.upstream.http_server import HttpServer
-from holdfast.upstream.incoming import IncomingRequests
-from holdfast.upstream.link import Receiver
-from holdfast.upstream.pending import OutgoingRequest
-from holdfast.upstream.settings import ClientLimits, ClientTimes
-from holdfast.wire.jsonrpc import decode
+from limpet.auth.authorizer import Authorizer
+from limpet.ports import Ports, SystemClock, SystemRandom
+from limpet.testing import NotingObserver
+from limpet.transports.http import HttpAnswer, HttpTransport
+from limpet.upstream import http_link
+from limpet.upstream.http_link import HttpLink
+from limpet.upstream.http_server import HttpServer
+from limpet.upstream.incoming import IncomingRequests
+from limpet.upstream.link import Receiver
+from limpet.upstream.pending import OutgoingRequest
+from limpet.upstream.settings import ClientLimits, ClientTimes
+from limpet.wire.jsonrpc import decode
 from tests.support import virtual_test
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.errors import Busy, MethodNotFound
-from holdfast.ports import SilentObserver
-from holdfast.upstream.incoming import IncomingRequests
-from holdfast.upstream.settings import ClientLimits
-from holdfast.wire.jsonrpc import Request
+from limpet.errors import Busy, MethodNotFound
+from limpet.ports import SilentObserver
+from limpet.upstream.incoming import IncomingRequests
+from limpet.upstream.settings import ClientLimits
+from limpet.wire.jsonrpc import Request
 from tests.support import virtual_test
 
 

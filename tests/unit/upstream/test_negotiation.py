@@ -7,15 +7,15 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.errors import BUSY, McpError, NotSent, VersionRefused
-from holdfast.ports import Ports, SilentObserver, SystemRandom
-from holdfast.testing.clock import VirtualClock
-from holdfast.upstream.connection import Callbacks, Connection, ConnectionOptions
-from holdfast.upstream.connectors import Connector
-from holdfast.upstream.duplex_link import DuplexLink
-from holdfast.upstream.link import Receiver, UpstreamLink
-from holdfast.upstream.negotiation import EraMemory, ServerEra
-from holdfast.upstream.profile import ClientProfile
+from limpet.errors import BUSY, McpError, NotSent, VersionRefused
+from limpet.ports import Ports, SilentObserver, SystemRandom
+from limpet.testing.clock import VirtualClock
+from limpet.upstream.connection import Callbacks, Connection, ConnectionOptions
+from limpet.upstream.connectors import Connector
+from limpet.upstream.duplex_link import DuplexLink
+from limpet.upstream.link import Receiver, UpstreamLink
+from limpet.upstream.negotiation import EraMemory, ServerEra
+from limpet.upstream.profile import ClientProfile
 from tests.support import virtual_test
 
 MODERN: Final = "2026-07-28"

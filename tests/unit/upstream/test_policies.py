@@ -2,12 +2,12 @@
 
 import pytest
 
-from holdfast.errors import Broken, HttpRefused, McpError, NotSent, OutcomeUnknown, VersionRefused
-from holdfast.testing.seeded_random import SeededRandom
-from holdfast.upstream.backoff import Backoff
-from holdfast.upstream.http_status import json_rpc_error, moved_to, refused, seconds_to_wait
-from holdfast.upstream.link import Doubtful, Overloaded, SessionLost
-from holdfast.upstream.negotiation import EraMemory, ServerEra, choose, judge_result
+from limpet.errors import Broken, HttpRefused, McpError, NotSent, OutcomeUnknown, VersionRefused
+from limpet.testing.seeded_random import SeededRandom
+from limpet.upstream.backoff import Backoff
+from limpet.upstream.http_status import json_rpc_error, moved_to, refused, seconds_to_wait
+from limpet.upstream.link import Doubtful, Overloaded, SessionLost
+from limpet.upstream.negotiation import EraMemory, ServerEra, choose, judge_result
 
 # Pauses
 

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from bench.decoding import messages, ratio
-from holdfast.errors import INVALID_REQUEST, PARSE_ERROR, Busy, WireError
-from holdfast.wire.jsonrpc import (
+from limpet.errors import INVALID_REQUEST, PARSE_ERROR, Busy, WireError
+from limpet.wire.jsonrpc import (
     Notification,
     Request,
     Response,
@@ -255,8 +255,8 @@ def test_a_text_is_not_decoded_if_it_is_deeper_than_the_stack_of_a_thread() -> N
     # In a process of its own: the decoder would end it.
     program = """
 import sys, threading
-from holdfast.errors import WireError
-from holdfast.wire.jsonrpc import decode
+from limpet.errors import WireError
+from limpet.wire.jsonrpc import decode
 sys.setrecursionlimit(1_000_000)
 def refused():
     try:

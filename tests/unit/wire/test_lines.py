@@ -1,7 +1,7 @@
 """Newline framing at its edges; its chunking independence is a property."""
 
-from holdfast.errors import INVALID_REQUEST, LineTooLong, WireError
-from holdfast.wire.lines import LineBuffer
+from limpet.errors import INVALID_REQUEST, LineTooLong, WireError
+from limpet.wire.lines import LineBuffer
 
 
 def test_a_line_of_exactly_the_limit_passes_and_one_byte_more_is_refused() -> None:

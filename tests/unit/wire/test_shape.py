@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.errors import INVALID_REQUEST, WireError
-from holdfast.wire.jsonrpc import decode
-from holdfast.wire.shape import VALUE_BYTES, counted_cost
+from limpet.errors import INVALID_REQUEST, WireError
+from limpet.wire.jsonrpc import decode
+from limpet.wire.shape import VALUE_BYTES, counted_cost
 
 MOST = 10_000_000
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.wire import sse
+from limpet.wire import sse
 
 
 def fields(event: bytes) -> list[tuple[str, str]]:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import WireError
-from holdfast.wire.sse import EventParser, ReceivedEvent, comment, event, priming, retry
+from limpet.errors import WireError
+from limpet.wire.sse import EventParser, ReceivedEvent, comment, event, priming, retry
 
 
 def parse(*chunks: bytes, limit: int = 1_000, event_limit: int | None = None) -> list[ReceivedEvent]:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.errors import LineTooLong
-from holdfast.wire.lines import LineBuffer
-from holdfast.wire.unreadable import Recognised, recognise, recognise_by_edges
+from limpet.errors import LineTooLong
+from limpet.wire.lines import LineBuffer
+from limpet.wire.unreadable import Recognised, recognise, recognise_by_edges
 
 
 @pytest.mark.parametrize("size", [1, 7, 5_000])

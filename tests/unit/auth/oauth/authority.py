@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from aiohttp import web
 
-from holdfast.auth.authorizer import Authorizer, Challenge
-from holdfast.transports.http import HttpTransport
+from limpet.auth.authorizer import Authorizer, Challenge
+from limpet.transports.http import HttpTransport
 from tests.loopback import Handler, on_loopback
 
 

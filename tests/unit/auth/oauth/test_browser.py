@@ -9,10 +9,10 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from holdfast.auth.oauth import AuthorizationCode, Loopback, MemoryStorage, OAuth
-from holdfast.auth.oauth.identity import ClientIdentity
-from holdfast.auth.oauth.pkce import AuthorizationRequest, Begun
-from holdfast.errors import AuthorizationFailed, ConfigError
+from limpet.auth.oauth import AuthorizationCode, Loopback, MemoryStorage, OAuth
+from limpet.auth.oauth.identity import ClientIdentity
+from limpet.auth.oauth.pkce import AuthorizationRequest, Begun
+from limpet.errors import AuthorizationFailed, ConfigError
 from tests.support import BOUND, async_test
 from tests.unit.auth.oauth.authority import authority, call
 

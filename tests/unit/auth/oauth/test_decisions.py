@@ -4,18 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.auth.oauth.challenges import NOTHING, OAuthChallenge, oauth_challenge, parse
-from holdfast.auth.oauth.discovery import choose_issuer
-from holdfast.auth.oauth.grants import JwtBearer
-from holdfast.auth.oauth.identity import ClientIdentity, choose_method, prove
-from holdfast.auth.oauth.metadata import ServerMetadata, TokenAnswer, read
-from holdfast.auth.oauth.pkce import AuthorizationRequest, authorization_url, check_issuer, read_redirect
-from holdfast.auth.oauth.registration import Application, is_usable, known_client, registration
-from holdfast.auth.oauth.scopes import is_step_up, union, wanted, with_offline
-from holdfast.auth.oauth.tokens import Tokens, tokens_from
-from holdfast.auth.urls import canonical, check_trusted, covers, issuer_urls, resource_urls
-from holdfast.errors import AuthorizationFailed, ConfigError
-from holdfast.testing import SeededRandom, VirtualClock
+from limpet.auth.oauth.challenges import NOTHING, OAuthChallenge, oauth_challenge, parse
+from limpet.auth.oauth.discovery import choose_issuer
+from limpet.auth.oauth.grants import JwtBearer
+from limpet.auth.oauth.identity import ClientIdentity, choose_method, prove
+from limpet.auth.oauth.metadata import ServerMetadata, TokenAnswer, read
+from limpet.auth.oauth.pkce import AuthorizationRequest, authorization_url, check_issuer, read_redirect
+from limpet.auth.oauth.registration import Application, is_usable, known_client, registration
+from limpet.auth.oauth.scopes import is_step_up, union, wanted, with_offline
+from limpet.auth.oauth.tokens import Tokens, tokens_from
+from limpet.auth.urls import canonical, check_trusted, covers, issuer_urls, resource_urls
+from limpet.errors import AuthorizationFailed, ConfigError
+from limpet.testing import SeededRandom, VirtualClock
 
 ISSUER = "https://auth.example.com"
 FAR = "https://mcp.example.com/mcp"

@@ -10,8 +10,8 @@ import jwt
 import pytest
 from aiohttp import web
 
-from holdfast.auth.authorizer import Challenge
-from holdfast.auth.oauth import (
+from limpet.auth.authorizer import Challenge
+from limpet.auth.oauth import (
     AuthorizationCode,
     Bounds,
     ClientCredentials,
@@ -23,8 +23,8 @@ from holdfast.auth.oauth import (
     OAuth,
     TokenStorage,
 )
-from holdfast.errors import AuthorizationFailed, ConfigError, NotSent, Unauthorized
-from holdfast.testing import SeededRandom, VirtualClock
+from limpet.errors import AuthorizationFailed, ConfigError, NotSent, Unauthorized
+from limpet.testing import SeededRandom, VirtualClock
 from tests.support import async_test, until
 from tests.unit.auth.oauth.authority import Authority, authority, call
 

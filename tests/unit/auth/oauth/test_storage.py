@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.auth.oauth import Credentials, FileStorage, MemoryStorage, Tokens, TokenStorage
-from holdfast.errors import ConfigError
+from limpet.auth.oauth import Credentials, FileStorage, MemoryStorage, Tokens, TokenStorage
+from limpet.errors import ConfigError
 from tests.support import async_test
 
 SERVER = "https://mcp.example.com/mcp"

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast.auth.oauth import UserOAuth
-from holdfast.auth.oauth.challenges import OAuthChallenge
-from holdfast.auth.oauth.identity import ClientIdentity
-from holdfast.auth.oauth.pkce import Begun, new_authorization_request
-from holdfast.auth.oauth.users import USER_SECONDS
-from holdfast.auth.oauth.vault import TURN_SECONDS, Vault, WaitingSignIn
-from holdfast.ports import SystemRandom
+from limpet.auth.oauth import UserOAuth
+from limpet.auth.oauth.challenges import OAuthChallenge
+from limpet.auth.oauth.identity import ClientIdentity
+from limpet.auth.oauth.pkce import Begun, new_authorization_request
+from limpet.auth.oauth.users import USER_SECONDS
+from limpet.auth.oauth.vault import TURN_SECONDS, Vault, WaitingSignIn
+from limpet.ports import SystemRandom
 from tests.support import LoopClock, virtual_test
 from tests.unit.engine.harness import engine_harness
 
@@ -29,7 +29,7 @@ async def kept() -> AsyncIterator[tuple[Any, Vault]]:
 
 def sign_in(clock: LoopClock) -> WaitingSignIn:
     request = new_authorization_request(SystemRandom(), "https://id.example", CALLBACK)
-    begun = Begun(request=request, client=ClientIdentity("holdfast"), scopes=())
+    begun = Begun(request=request, client=ClientIdentity("limpet"), scopes=())
     until = clock.wall() + USER_SECONDS
     return WaitingSignIn(
         server=SERVER, demand=OAuthChallenge("bearer", {}), url="u", begun=begun, until=until

@@ -11,10 +11,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from holdfast.auth.verifiers import JwtVerifier
-from holdfast.auth.verifiers.key_set import KeySet
-from holdfast.errors import AuthorizationFailed, ConfigError
-from holdfast.testing import VirtualClock
+from limpet.auth.verifiers import JwtVerifier
+from limpet.auth.verifiers.key_set import KeySet
+from limpet.errors import AuthorizationFailed, ConfigError
+from limpet.testing import VirtualClock
 from tests.support import async_test, until
 from tests.unit.auth.verifiers.issuer import Issuer, issuer, jwk, rsa_key
 

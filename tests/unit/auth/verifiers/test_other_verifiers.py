@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.auth import AuthRequest, Principal, known_tokens, with_request
-from holdfast.auth.known_tokens import ENTRY_BYTES, MOST, MOST_BYTES, KnownTokens
-from holdfast.auth.verifiers import AnyOf, Introspection, StaticTokens, TrustedHeader
-from holdfast.core.ledger import Ledger
-from holdfast.errors import AuthorizationFailed, ConfigError
-from holdfast.testing import VirtualClock
+from limpet.auth import AuthRequest, Principal, known_tokens, with_request
+from limpet.auth.known_tokens import ENTRY_BYTES, MOST, MOST_BYTES, KnownTokens
+from limpet.auth.verifiers import AnyOf, Introspection, StaticTokens, TrustedHeader
+from limpet.core.ledger import Ledger
+from limpet.errors import AuthorizationFailed, ConfigError
+from limpet.testing import VirtualClock
 from tests.support import async_test
 from tests.unit.auth.verifiers.issuer import Issuer, issuer
 

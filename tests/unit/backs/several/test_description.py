@@ -1,6 +1,6 @@
 """The descriptions of several servers as one."""
 
-from holdfast.backs.several.description import UNKNOWN, joined_instructions, merged_capabilities
+from limpet.backs.several.description import UNKNOWN, joined_instructions, merged_capabilities
 
 
 def test_a_capability_of_one_member_is_one_of_the_whole() -> None:

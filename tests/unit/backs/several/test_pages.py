@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.backs.renaming import LISTED
-from holdfast.backs.several.pages import (
+from limpet.backs.renaming import LISTED
+from limpet.backs.several.pages import (
     MAX_CURSOR,
     PartPage,
     merged,
@@ -14,7 +14,7 @@ from holdfast.backs.several.pages import (
     read_page,
     write_cursor,
 )
-from holdfast.errors import InvalidCursor
+from limpet.errors import InvalidCursor
 
 TOOLS = "tools/list"
 

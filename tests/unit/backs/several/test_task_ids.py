@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast.backs.several.task_ids import marked, unmarked
+from limpet.backs.several.task_ids import marked, unmarked
 
 
 def test_the_id_of_a_task_begins_with_the_name_of_its_member() -> None:

@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from holdfast.auth import Verifier
-from holdfast.config import HttpSettings, Settings
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange
-from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.read.head import Head
-from holdfast.stores.base import Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import NotingObserver, ScriptedBack, SeededRandom
+from limpet.auth import Verifier
+from limpet.config import HttpSettings, Settings
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange
+from limpet.fronts.http.front import HttpFront
+from limpet.fronts.http.read.head import Head
+from limpet.stores.base import Store
+from limpet.stores.memory import MemoryStore
+from limpet.testing import NotingObserver, ScriptedBack, SeededRandom
 from tests.asgi import Peer
 from tests.messages import LATEST
 from tests.support import LoopClock, virtual_test_within

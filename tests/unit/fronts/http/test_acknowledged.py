@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from holdfast.fronts.http.http1.acknowledged import acknowledged_bytes, is_acknowledged
+from limpet.fronts.http.http1.acknowledged import acknowledged_bytes, is_acknowledged
 from tests.support import async_test, until
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Server
-from holdfast.auth import Principal
-from holdfast.config import Limits, Settings, Times
-from holdfast.engine.exchange import Exchange
-from holdfast.errors import ConfigError
-from holdfast.protocol.idempotency import KEY
+from limpet import Context, Server
+from limpet.auth import Principal
+from limpet.config import Limits, Settings, Times
+from limpet.engine.exchange import Exchange
+from limpet.errors import ConfigError
+from limpet.protocol.idempotency import KEY
 from tests.asgi import Call, Peer
 from tests.messages import metadata
 from tests.support import async_test, until

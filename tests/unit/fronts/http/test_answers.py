@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast import Context, Server
-from holdfast.config import Limits, ResponseMode, Settings, Times
-from holdfast.stores.memory import MemoryStore
+from limpet import Context, Server
+from limpet.config import Limits, ResponseMode, Settings, Times
+from limpet.stores.memory import MemoryStore
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, metadata, modern_headers, request
 from tests.support import LoopClock

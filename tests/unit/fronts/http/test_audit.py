@@ -8,14 +8,14 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.auth import Principal
-from holdfast.auth.verifiers import AnyOf, JwtVerifier
-from holdfast.config import Limits, RateLimits, Settings, Times
-from holdfast.engine.audit import ACTS, REASONS, Act, Reason
-from holdfast.engine.sessions import session_key
-from holdfast.fronts.http.read.addresses import Addresses, counted
-from holdfast.fronts.http.read.request import RawRequest
-from holdfast.testing.store.limits import tight
+from limpet.auth import Principal
+from limpet.auth.verifiers import AnyOf, JwtVerifier
+from limpet.config import Limits, RateLimits, Settings, Times
+from limpet.engine.audit import ACTS, REASONS, Act, Reason
+from limpet.engine.sessions import session_key
+from limpet.fronts.http.read.addresses import Addresses, counted
+from limpet.fronts.http.read.request import RawRequest
+from limpet.testing.store.limits import tight
 from tests.asgi import Call
 from tests.messages import LATEST, notification
 from tests.unit.fronts.http.bench import Bench, bench, front_test

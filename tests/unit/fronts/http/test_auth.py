@@ -6,12 +6,12 @@ from weakref import ref
 
 import pytest
 
-from holdfast.auth import AuthRequest, Principal, Verifier
-from holdfast.auth.verifiers import AnyOf
-from holdfast.config import Limits, Settings, Times
-from holdfast.errors import AuthorizationFailed
-from holdfast.fronts.http.decide import identity
-from holdfast.fronts.http.read.request import RawRequest
+from limpet.auth import AuthRequest, Principal, Verifier
+from limpet.auth.verifiers import AnyOf
+from limpet.config import Limits, Settings, Times
+from limpet.errors import AuthorizationFailed
+from limpet.fronts.http.decide import identity
+from limpet.fronts.http.read.request import RawRequest
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, metadata, notification
 from tests.support import LoopClock, until

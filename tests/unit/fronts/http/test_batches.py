@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import Limits, Settings
-from holdfast.core.rules.streams import drop_finished
+from limpet.config import Limits, Settings
+from limpet.core.rules.streams import drop_finished
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, notification, request
 from tests.stores import ScriptedStore

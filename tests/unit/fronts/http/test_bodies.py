@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from holdfast.config import Limits, Settings
-from holdfast.testing.store.limits import tight
+from limpet.config import Limits, Settings
+from limpet.testing.store.limits import tight
 from tests.asgi import Peer
 from tests.messages import LATEST, notification, request
 from tests.unit.fronts.http.bench import MIDDLE, Bench, bench, front_test

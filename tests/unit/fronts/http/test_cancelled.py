@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast.config import Settings, Times
-from holdfast.core.rules.streams import drop_finished
-from holdfast.stores.memory import MemoryStore
+from limpet.config import Settings, Times
+from limpet.core.rules.streams import drop_finished
+from limpet.stores.memory import MemoryStore
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, initialize, request
 from tests.stores import ScriptedStore

@@ -6,10 +6,10 @@ from typing import Any, Final
 import pytest
 from jsonschema import Draft202012Validator
 
-from holdfast import Server, Servers
-from holdfast.auth import Principal
-from holdfast.config import HttpSettings
-from holdfast.errors import ConfigError
+from limpet import Server, Servers
+from limpet.auth import Principal
+from limpet.config import HttpSettings
+from limpet.errors import ConfigError
 from tests.asgi import Call, Peer
 from tests.support import async_test
 

@@ -7,9 +7,9 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.config import Limits, ResponseMode, Settings, Times
-from holdfast.errors import REQUEST_CANCELLED
-from holdfast.stores.memory import MemoryStore
+from limpet.config import Limits, ResponseMode, Settings, Times
+from limpet.errors import REQUEST_CANCELLED
+from limpet.stores.memory import MemoryStore
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, request
 from tests.simulation.cluster import Cluster

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Client, Server
-from holdfast.config import Limits, Settings, Times
-from holdfast.errors import BUSY, NOT_EXECUTED, PARKED_GONE
-from holdfast.protocol.methods import METHODS, From
-from holdfast.stores.base import Store
-from holdfast.stores.memory import MemoryStore
+from limpet import Client, Server
+from limpet.config import Limits, Settings, Times
+from limpet.errors import BUSY, NOT_EXECUTED, PARKED_GONE
+from limpet.protocol.methods import METHODS, From
+from limpet.stores.base import Store
+from limpet.stores.memory import MemoryStore
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, metadata, notification, request
 from tests.simulation.cluster import Cluster

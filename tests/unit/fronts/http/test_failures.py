@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import Settings, Times
-from holdfast.errors import Cancelled
+from limpet.config import Settings, Times
+from limpet.errors import Cancelled
 from tests.asgi import Peer
 from tests.messages import LATEST, notification, request
 from tests.stores import ScriptedStore

@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.config import Limits, ResponseMode, Settings, Times
-from holdfast.errors import OUTCOME_UNKNOWN, Unbegun
+from limpet.config import Limits, ResponseMode, Settings, Times
+from limpet.errors import OUTCOME_UNKNOWN, Unbegun
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, request
 from tests.simulation.cluster import Cluster

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import HttpSettings
-from holdfast.fronts.http.decide.host_and_origin import HeadRules
-from holdfast.fronts.http.read.head import Head
-from holdfast.fronts.http.read.request import RawRequest
+from limpet.config import HttpSettings
+from limpet.fronts.http.decide.host_and_origin import HeadRules
+from limpet.fronts.http.read.head import Head
+from limpet.fronts.http.read.request import RawRequest
 from tests.asgi import Call
 from tests.messages import BOTH, LATEST, notification, request
 from tests.unit.fronts.http.bench import REVISIONS, bench, front_test

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast.errors import BUSY, StoreUnavailable
+from limpet.errors import BUSY, StoreUnavailable
 from tests.stores import ScriptedStore
 from tests.unit.fronts.http.bench import bench, front_test
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Server
-from holdfast.fronts.http.asgi_host.mount import SIGNALS, HostSignals
+from limpet import Server
+from limpet.fronts.http.asgi_host.mount import SIGNALS, HostSignals
 from tests.asgi import Peer
 from tests.support import async_test
 
@@ -156,7 +156,7 @@ async def test_the_loop_of_a_host_is_watched_while_it_serves(monkeypatch: pytest
         yield
         watched.append("ends")
 
-    monkeypatch.setattr("holdfast.fronts.http.asgi_host.mount.LoopWatch", watch)
+    monkeypatch.setattr("limpet.fronts.http.asgi_host.mount.LoopWatch", watch)
     for hosted, expected in ((False, []), (True, ["begins", "ends"])):
         if hosted:
             Host()

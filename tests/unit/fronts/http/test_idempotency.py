@@ -8,22 +8,22 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.auth import Principal
-from holdfast.config import Settings, Times
-from holdfast.core.lifecycle import SessionInput
-from holdfast.core.records import KEPT_SECONDS
-from holdfast.core.rules.streams import drop_finished
-from holdfast.engine.session import HIDDEN
-from holdfast.errors import (
+from limpet.auth import Principal
+from limpet.config import Settings, Times
+from limpet.core.lifecycle import SessionInput
+from limpet.core.records import KEPT_SECONDS
+from limpet.core.rules.streams import drop_finished
+from limpet.engine.session import HIDDEN
+from limpet.errors import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     OUTCOME_UNKNOWN,
     REQUEST_CANCELLED,
     StoreUnavailable,
 )
-from holdfast.protocol.idempotency import HEADER, KEY
-from holdfast.stores.base import Claimed
-from holdfast.testing.store.limits import tight
+from limpet.protocol.idempotency import HEADER, KEY
+from limpet.stores.base import Claimed
+from limpet.testing.store.limits import tight
 from tests.asgi import Call, Peer
 from tests.messages import metadata, notification
 from tests.support import until

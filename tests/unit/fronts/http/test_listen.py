@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
-from holdfast.auth import Principal
-from holdfast.config import Settings, Times
-from holdfast.protocol.subscriptions import Change
-from holdfast.testing.store.limits import tight
+from limpet.auth import Principal
+from limpet.config import Settings, Times
+from limpet.protocol.subscriptions import Change
+from limpet.testing.store.limits import tight
 from tests.asgi import Call
 from tests.messages import MODERN, metadata, request
 from tests.schema import validate

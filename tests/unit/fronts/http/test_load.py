@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.config import Limits, Settings
-from holdfast.core.ledger import encoded
-from holdfast.engine.exchange import Exchange
-from holdfast.errors import UpstreamUnavailable
+from limpet.config import Limits, Settings
+from limpet.core.ledger import encoded
+from limpet.engine.exchange import Exchange
+from limpet.errors import UpstreamUnavailable
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, initialize, metadata, notification, request
 from tests.support import until

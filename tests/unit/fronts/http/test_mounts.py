@@ -12,10 +12,10 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
-from holdfast import Context, Server
-from holdfast.auth.verifiers import JwtVerifier
-from holdfast.fronts.http.read.request import Application
-from holdfast.server.authoring.routes import HttpRequest, HttpResponse
+from limpet import Context, Server
+from limpet.auth.verifiers import JwtVerifier
+from limpet.fronts.http.read.request import Application
+from limpet.server.authoring.routes import HttpRequest, HttpResponse
 from tests.asgi import Peer
 from tests.messages import request
 from tests.unit.fronts.http.bench import bench, front_test

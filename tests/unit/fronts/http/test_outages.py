@@ -5,9 +5,9 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.config import ResponseMode, Settings, Times
-from holdfast.errors import OUTCOME_UNKNOWN
-from holdfast.stores.memory import MemoryStore
+from limpet.config import ResponseMode, Settings, Times
+from limpet.errors import OUTCOME_UNKNOWN
+from limpet.stores.memory import MemoryStore
 from tests.asgi import Call, Peer
 from tests.messages import request
 from tests.stores import OF_EXCHANGES, ScriptedStore

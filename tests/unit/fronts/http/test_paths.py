@@ -4,11 +4,11 @@ from contextlib import aclosing
 from typing import Final
 from urllib.parse import unquote
 
-from holdfast.engine.engine import Engine
-from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.read.request import Receive, Scope, Send
-from holdfast.fronts.http.router import Router
-from holdfast.testing.back import ScriptedBack
+from limpet.engine.engine import Engine
+from limpet.fronts.http.front import HttpFront
+from limpet.fronts.http.read.request import Receive, Scope, Send
+from limpet.fronts.http.router import Router
+from limpet.testing.back import ScriptedBack
 from tests.asgi import Peer
 from tests.http.paper import settled
 from tests.support import virtual_test

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import Client, Server
-from holdfast.auth import Principal
-from holdfast.auth.oauth import AuthorizationCode, MemoryStorage, OAuth
-from holdfast.auth.verifiers import AnyOf, JwtVerifier, StaticTokens
-from holdfast.config import HttpSettings
-from holdfast.errors import ConfigError
-from holdfast.fronts.http.http1.start_and_stop import Service
-from holdfast.server.servers import Servers
+from limpet import Client, Server
+from limpet.auth import Principal
+from limpet.auth.oauth import AuthorizationCode, MemoryStorage, OAuth
+from limpet.auth.verifiers import AnyOf, JwtVerifier, StaticTokens
+from limpet.config import HttpSettings
+from limpet.errors import ConfigError
+from limpet.fronts.http.http1.start_and_stop import Service
+from limpet.server.servers import Servers
 from tests.asgi import Peer
 from tests.http.serving import listening
 from tests.support import async_test

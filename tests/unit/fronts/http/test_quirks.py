@@ -3,11 +3,11 @@
 import asyncio
 from typing import Any
 
-from holdfast import Principal, Settings
-from holdfast.config import HttpSettings, Quirks
-from holdfast.fronts.http.front import HttpFront
-from holdfast.protocol.quirks import KNOWN, NAMES, ClientCounts, ClientQuirks
-from holdfast.testing import NotingObserver
+from limpet import Principal, Settings
+from limpet.config import HttpSettings, Quirks
+from limpet.fronts.http.front import HttpFront
+from limpet.protocol.quirks import KNOWN, NAMES, ClientCounts, ClientQuirks
+from limpet.testing import NotingObserver
 from tests.asgi import Call, Peer
 from tests.backs.behind import Behind, in_front
 from tests.backs.test_failures import Slow

@@ -10,22 +10,22 @@ import msgspec
 import pytest
 from jwt import PyJWK
 
-from holdfast import Context, Server, Settings
-from holdfast.asks import InputRequired
-from holdfast.auth import AuthRequest, Principal
-from holdfast.auth.verifiers import JwtVerifier
-from holdfast.config import Limits, Rate, RateLimits
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.errors import ConfigError, RateLimited, StoreUnavailable
-from holdfast.fronts.http.read.request import RawRequest
-from holdfast.routes import HttpRequest, HttpResponse
-from holdfast.stores.base import Store
-from holdfast.stores.memory import MemoryStore
-from holdfast.stores.redis.store import RedisStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing import ScriptedBack, VirtualClock
-from holdfast.wire.jsonrpc import Request
+from limpet import Context, Server, Settings
+from limpet.asks import InputRequired
+from limpet.auth import AuthRequest, Principal
+from limpet.auth.verifiers import JwtVerifier
+from limpet.config import Limits, Rate, RateLimits
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.errors import ConfigError, RateLimited, StoreUnavailable
+from limpet.fronts.http.read.request import RawRequest
+from limpet.routes import HttpRequest, HttpResponse
+from limpet.stores.base import Store
+from limpet.stores.memory import MemoryStore
+from limpet.stores.redis.store import RedisStore
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing import ScriptedBack, VirtualClock
+from limpet.wire.jsonrpc import Request
 from tests.asgi import Call, Peer
 from tests.duplex import DuplexClient
 from tests.messages import notification, request
@@ -50,7 +50,7 @@ def check_refused(call: Call, limit: str, rate: str, seconds: int) -> None:
     """Check the whole refusal of a call over a rate."""
     assert call.status == 429
     assert call.headers["retry-after"] == str(seconds)
-    assert call.headers["holdfast-refused"] == "not-executed"
+    assert call.headers["limpet-refused"] == "not-executed"
     error = call.json["error"]
     assert error["code"] == -31001
     assert {**error["data"], "correlation": ""} == {"limit": limit, "rate": rate, "correlation": ""}

@@ -4,18 +4,18 @@ import asyncio
 
 import pytest
 
-from holdfast.auth import Principal
-from holdfast.config import Limits, Settings, Times
-from holdfast.errors import Fenced
-from holdfast.stores.base import Refusal
-from holdfast.testing.store.limits import tight
+from limpet.auth import Principal
+from limpet.config import Limits, Settings, Times
+from limpet.errors import Fenced
+from limpet.stores.base import Refusal
+from limpet.testing.store.limits import tight
 from tests.asgi import Call, Peer
 from tests.messages import notification, request
 from tests.stores import ScriptedStore
 from tests.unit.fronts.http.bench import Bench, bench, front_test
 from tests.unit.fronts.http.test_answers import guests_call
 
-MARK = "holdfast-refused"
+MARK = "limpet-refused"
 
 
 def is_marked(answer: Call) -> bool:

@@ -5,8 +5,8 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.config import ResponseMode, Times
-from holdfast.errors import OUTCOME_UNKNOWN
+from limpet.config import ResponseMode, Times
+from limpet.errors import OUTCOME_UNKNOWN
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, request
 from tests.unit.engine.harness import settle_down

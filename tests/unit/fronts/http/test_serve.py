@@ -14,17 +14,17 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Context, Limits, Server, Settings, Times
-from holdfast.auth import Principal
-from holdfast.config import HttpSettings
-from holdfast.engine.engine import Engine
-from holdfast.errors import ConfigError
-from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.http1.deadlines import Deadlines
-from holdfast.fronts.http.http1.sockets import bind, url_of
-from holdfast.fronts.http.http1.start_and_stop import Service
-from holdfast.fronts.http.serve import check_exposure, is_loopback
-from holdfast.testing.back import ScriptedBack
+from limpet import Context, Limits, Server, Settings, Times
+from limpet.auth import Principal
+from limpet.config import HttpSettings
+from limpet.engine.engine import Engine
+from limpet.errors import ConfigError
+from limpet.fronts.http.front import HttpFront
+from limpet.fronts.http.http1.deadlines import Deadlines
+from limpet.fronts.http.http1.sockets import bind, url_of
+from limpet.fronts.http.http1.start_and_stop import Service
+from limpet.fronts.http.serve import check_exposure, is_loopback
+from limpet.testing.back import ScriptedBack
 from tests.http.client import Connection
 from tests.support import BOUND, async_test, until
 
@@ -302,7 +302,7 @@ async def ready(process: asyncio.subprocess.Process) -> int:
 @contextlib.asynccontextmanager
 async def process() -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
     started = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "holdfast", "serve", str(SMALL), "--http", "127.0.0.1:0",
+        sys.executable, "-m", "limpet", "serve", str(SMALL), "--http", "127.0.0.1:0",
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "NO_COLOR": "1"},
     )  # fmt: skip

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.config import Limits, Settings, Times
+from limpet.config import Limits, Settings, Times
 from tests.asgi import Peer
 from tests.messages import LATEST, notification, request
 from tests.support import LoopClock

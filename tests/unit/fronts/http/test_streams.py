@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import Limits, Settings, Times
-from holdfast.engine.sessions import session_key
-from holdfast.testing.store.limits import tight
+from limpet.config import Limits, Settings, Times
+from limpet.engine.sessions import session_key
+from limpet.testing.store.limits import tight
 from tests.asgi import Call, Peer
 from tests.messages import LATEST, request
 from tests.stores import ScriptedStore

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from holdfast.config import Limits, Settings
+from limpet.config import Limits, Settings
 from tests.asgi import Call, Json
 from tests.messages import metadata, modern_headers, notification, request
 from tests.unit.fronts.http.bench import OLDEST, Bench, bench, front_test

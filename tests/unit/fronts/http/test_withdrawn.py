@@ -8,18 +8,18 @@ from unittest.mock import patch
 
 import pytest
 
-from holdfast.auth import Principal
-from holdfast.config import Limits, Settings
-from holdfast.engine.engine import Engine
-from holdfast.engine.reader import Reader
-from holdfast.engine.session import Session
-from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.http1.channel import SocketChannel
-from holdfast.fronts.http.http1.connection import HttpConnection
-from holdfast.fronts.http.http1.deadlines import Deadlines
-from holdfast.fronts.http.http1.members import Members
-from holdfast.testing import ScriptedBack
-from holdfast.wire.jsonrpc import RequestId
+from limpet.auth import Principal
+from limpet.config import Limits, Settings
+from limpet.engine.engine import Engine
+from limpet.engine.reader import Reader
+from limpet.engine.session import Session
+from limpet.fronts.http.front import HttpFront
+from limpet.fronts.http.http1.channel import SocketChannel
+from limpet.fronts.http.http1.connection import HttpConnection
+from limpet.fronts.http.http1.deadlines import Deadlines
+from limpet.fronts.http.http1.members import Members
+from limpet.testing import ScriptedBack
+from limpet.wire.jsonrpc import RequestId
 from tests.http.paper import Paper
 from tests.messages import metadata, modern_headers, request
 from tests.stores import ScriptedStore

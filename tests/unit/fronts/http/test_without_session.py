@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import Settings
+from limpet.config import Settings
 from tests.messages import MODERN, PREFIX, metadata, notification, request
 from tests.unit.fronts.http.bench import bench, front_test
 

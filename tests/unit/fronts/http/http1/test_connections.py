@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast import Context, Limits, Server, Settings
-from holdfast.config import KIB, MIB, HttpSettings
-from holdfast.core.ledger import Ledger
-from holdfast.errors import ConfigError
-from holdfast.fronts.http.http1 import half_closed
-from holdfast.fronts.http.http1.connection_charge import ConnectionCharge
-from holdfast.fronts.http.http1.sockets import bind
-from holdfast.fronts.http.http1.start_and_stop import Service
-from holdfast.fronts.http.read.addresses import Addresses
+from limpet import Context, Limits, Server, Settings
+from limpet.config import KIB, MIB, HttpSettings
+from limpet.core.ledger import Ledger
+from limpet.errors import ConfigError
+from limpet.fronts.http.http1 import half_closed
+from limpet.fronts.http.http1.connection_charge import ConnectionCharge
+from limpet.fronts.http.http1.sockets import bind
+from limpet.fronts.http.http1.start_and_stop import Service
+from limpet.fronts.http.read.addresses import Addresses
 from tests.support import async_test, until
 
 JSON: Final = "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
@@ -124,7 +124,7 @@ async def test_a_client_that_has_closed_its_side_is_not_served_by_a_process_that
             writer.write_eof()
             answer = await reader.read()
             assert b"503 Service Unavailable" in answer
-            assert b"holdfast-refused: not-executed" in answer.lower()
+            assert b"limpet-refused: not-executed" in answer.lower()
     assert house.runs == 0
 
 

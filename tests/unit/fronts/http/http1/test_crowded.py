@@ -2,10 +2,10 @@
 
 import asyncio
 
-from holdfast.config import MIB, Limits
-from holdfast.fronts.http.http1.connection import HttpConnection
-from holdfast.fronts.http.http1.deadlines import Deadlines
-from holdfast.fronts.http.http1.members import Members
+from limpet.config import MIB, Limits
+from limpet.fronts.http.http1.connection import HttpConnection
+from limpet.fronts.http.http1.deadlines import Deadlines
+from limpet.fronts.http.http1.members import Members
 from tests.http.paper import Paper, settled
 from tests.support import virtual_test
 from tests.unit.fronts.http.http1.test_protocol import holding, post

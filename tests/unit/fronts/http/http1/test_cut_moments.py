@@ -12,12 +12,12 @@ from typing import Any, Final, Literal
 
 import pytest
 
-from holdfast.config import ResponseMode, Settings
-from holdfast.core.lifecycle import SessionState
-from holdfast.engine.exchange import Exchange
-from holdfast.fronts.http.http1.connection import HttpConnection
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing.back import ScriptedBack
+from limpet.config import ResponseMode, Settings
+from limpet.core.lifecycle import SessionState
+from limpet.engine.exchange import Exchange
+from limpet.fronts.http.http1.connection import HttpConnection
+from limpet.stores.memory import MemoryStore
+from limpet.testing.back import ScriptedBack
 from tests.http.paper import Paper, settled
 from tests.messages import LATEST, request
 from tests.stores import ScriptedStore

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.config import Limits
-from holdfast.fronts.http.http1.deadlines import Deadlines
+from limpet.config import Limits
+from limpet.fronts.http.http1.deadlines import Deadlines
 
 
 def test_a_sweep_that_is_much_too_late_ends_no_connection_and_counts_one_interval() -> None:

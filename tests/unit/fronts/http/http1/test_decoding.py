@@ -7,15 +7,15 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.config import KIB, HttpSettings
-from holdfast.engine.decoding import Decoding
-from holdfast.engine.engine import Engine
-from holdfast.fronts.http import front
-from holdfast.fronts.http.http1.connection import HttpConnection
-from holdfast.fronts.http.http1.deadlines import Deadlines
-from holdfast.fronts.http.http1.members import Members
-from holdfast.testing.back import ScriptedBack
-from holdfast.wire import jsonrpc
+from limpet.config import KIB, HttpSettings
+from limpet.engine.decoding import Decoding
+from limpet.engine.engine import Engine
+from limpet.fronts.http import front
+from limpet.fronts.http.http1.connection import HttpConnection
+from limpet.fronts.http.http1.deadlines import Deadlines
+from limpet.fronts.http.http1.members import Members
+from limpet.testing.back import ScriptedBack
+from limpet.wire import jsonrpc
 from tests.http.paper import Paper
 from tests.messages import request
 from tests.support import virtual_test

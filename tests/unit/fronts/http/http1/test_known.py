@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Context, Server
-from holdfast.auth import Principal
-from holdfast.config import HttpSettings, Limits
-from holdfast.fronts.http.http1.connection import HttpConnection
-from holdfast.fronts.http.http1.deadlines import Deadlines
-from holdfast.fronts.http.http1.known_heads import SHAPES
-from holdfast.fronts.http.http1.members import Members, Serve
-from holdfast.fronts.http.http1.parser import RequestParser
-from holdfast.fronts.http.read.request import Channel, RawRequest
-from holdfast.wire.jsonrpc import encode
+from limpet import Context, Server
+from limpet.auth import Principal
+from limpet.config import HttpSettings, Limits
+from limpet.fronts.http.http1.connection import HttpConnection
+from limpet.fronts.http.http1.deadlines import Deadlines
+from limpet.fronts.http.http1.known_heads import SHAPES
+from limpet.fronts.http.http1.members import Members, Serve
+from limpet.fronts.http.http1.parser import RequestParser
+from limpet.fronts.http.read.request import Channel, RawRequest
+from limpet.wire.jsonrpc import encode
 from tests.http.fuzz import check_alike
 from tests.http.paper import Paper, settled
 from tests.messages import metadata, modern_headers, request

@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast.config import HttpSettings, Limits, ResponseMode, Settings
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange
-from holdfast.engine.load import CALL_BYTES
-from holdfast.engine.pauses import Pulse
-from holdfast.errors import InvalidParams, OutcomeUnknown
-from holdfast.fronts.http.decide.session_posts import PostedCall, Posts
-from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.http1.connection import HttpConnection
-from holdfast.fronts.http.http1.deadlines import Deadlines
-from holdfast.fronts.http.http1.members import Members
-from holdfast.testing import NotingObserver
-from holdfast.testing.back import ScriptedBack
+from limpet.config import HttpSettings, Limits, ResponseMode, Settings
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange
+from limpet.engine.load import CALL_BYTES
+from limpet.engine.pauses import Pulse
+from limpet.errors import InvalidParams, OutcomeUnknown
+from limpet.fronts.http.decide.session_posts import PostedCall, Posts
+from limpet.fronts.http.front import HttpFront
+from limpet.fronts.http.http1.connection import HttpConnection
+from limpet.fronts.http.http1.deadlines import Deadlines
+from limpet.fronts.http.http1.members import Members
+from limpet.testing import NotingObserver
+from limpet.testing.back import ScriptedBack
 from tests.http.paper import Paper, settled
 from tests.messages import LATEST, initialize, metadata, modern_headers, notification, request
 from tests.stores import ScriptedStore

@@ -13,21 +13,21 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from holdfast.config import Limits, Settings
-from holdfast.engine.engine import Engine
-from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.http1.channel import HIGH_WATER
-from holdfast.fronts.http.http1.connection import HttpConnection
-from holdfast.fronts.http.http1.deadlines import KEEP_ALIVE, Deadlines
-from holdfast.fronts.http.http1.members import REFUSED, Members, Serve, date_of
-from holdfast.fronts.http.http1.parser import RequestParser
-from holdfast.fronts.http.read.body import AWAKE
-from holdfast.fronts.http.read.request import Application, Channel, RawRequest, Receive, Scope, Send
-from holdfast.fronts.http.write.answer import json_answer
-from holdfast.fronts.http.write.response import WaitingResponse
-from holdfast.ops.log import LogObserver
-from holdfast.ports import Observer, SilentObserver
-from holdfast.testing.back import ScriptedBack
+from limpet.config import Limits, Settings
+from limpet.engine.engine import Engine
+from limpet.fronts.http.front import HttpFront
+from limpet.fronts.http.http1.channel import HIGH_WATER
+from limpet.fronts.http.http1.connection import HttpConnection
+from limpet.fronts.http.http1.deadlines import KEEP_ALIVE, Deadlines
+from limpet.fronts.http.http1.members import REFUSED, Members, Serve, date_of
+from limpet.fronts.http.http1.parser import RequestParser
+from limpet.fronts.http.read.body import AWAKE
+from limpet.fronts.http.read.request import Application, Channel, RawRequest, Receive, Scope, Send
+from limpet.fronts.http.write.answer import json_answer
+from limpet.fronts.http.write.response import WaitingResponse
+from limpet.ops.log import LogObserver
+from limpet.ports import Observer, SilentObserver
+from limpet.testing.back import ScriptedBack
 from tests.http.paper import Paper, settled
 from tests.support import virtual_test
 
@@ -508,7 +508,7 @@ async def test_a_route_that_fails_or_does_not_answer_gets_500_and_is_logged(
         await settled()
     assert paper.statuses == [500]
     [told] = caplog.records
-    assert told.name == "holdfast"
+    assert told.name == "limpet"
     assert ("nothing there" in caplog.text) is raises
     assert protocol.members.tasks == set()
 
@@ -619,7 +619,7 @@ async def test_a_lost_connection_does_not_wait_for_the_garbage_collector(request
     [
         (("10.0.0.1", 5), ("10.0.0.2", 80), ("10.0.0.1", 5), ("10.0.0.2", 80)),
         (("fe80::1", 5, 0, 2), ("::", 80, 0, 0), ("fe80::1", 5), ("::", 80)),
-        ("", "/run/holdfast.sock", None, ("/run/holdfast.sock", None)),
+        ("", "/run/limpet.sock", None, ("/run/limpet.sock", None)),
         (("10.0.0.1", 5), None, ("10.0.0.1", 5), None),
     ],
 )

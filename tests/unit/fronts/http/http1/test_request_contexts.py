@@ -7,15 +7,15 @@ from typing import Final
 
 import pytest
 
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange
-from holdfast.fronts.http.front import HttpFront
-from holdfast.fronts.http.http1.channel import HIGH_WATER
-from holdfast.fronts.http.http1.connection import HttpConnection
-from holdfast.fronts.http.http1.deadlines import Deadlines
-from holdfast.fronts.http.http1.members import Members
-from holdfast.fronts.http.read.request import Receive, Scope, Send
-from holdfast.testing.back import ScriptedBack
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange
+from limpet.fronts.http.front import HttpFront
+from limpet.fronts.http.http1.channel import HIGH_WATER
+from limpet.fronts.http.http1.connection import HttpConnection
+from limpet.fronts.http.http1.deadlines import Deadlines
+from limpet.fronts.http.http1.members import Members
+from limpet.fronts.http.read.request import Receive, Scope, Send
+from limpet.testing.back import ScriptedBack
 from tests.messages import metadata, modern_headers, request
 from tests.support import async_test
 from tests.unit.fronts.http.http1.test_plain_calls import post

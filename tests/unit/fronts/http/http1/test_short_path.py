@@ -6,17 +6,17 @@ from typing import Final
 
 import pytest
 
-from holdfast.auth.scopes import Needs
-from holdfast.config import Limits, Settings
-from holdfast.core.exchange import ExchangeState
-from holdfast.core.lifecycle import SessionInput
-from holdfast.engine.caller import Caller
-from holdfast.engine.engine import Engine
-from holdfast.engine.exchange import Exchange, SessionExchange
-from holdfast.engine.session import Session
-from holdfast.errors import Fenced
-from holdfast.testing.back import ScriptedBack
-from holdfast.wire.jsonrpc import Request
+from limpet.auth.scopes import Needs
+from limpet.config import Limits, Settings
+from limpet.core.exchange import ExchangeState
+from limpet.core.lifecycle import SessionInput
+from limpet.engine.caller import Caller
+from limpet.engine.engine import Engine
+from limpet.engine.exchange import Exchange, SessionExchange
+from limpet.engine.session import Session
+from limpet.errors import Fenced
+from limpet.testing.back import ScriptedBack
+from limpet.wire.jsonrpc import Request
 from tests.duplex import DuplexClient
 from tests.http.paper import settled
 from tests.messages import notification

@@ -11,13 +11,13 @@ from typing import Final
 
 import pytest
 
-from holdfast import Server, Settings, Times
-from holdfast.config import HttpSettings
-from holdfast.fronts.http.http1 import accept, connection, start_and_stop
-from holdfast.fronts.http.http1.sockets import bind
-from holdfast.fronts.http.http1.start_and_stop import Service
-from holdfast.testing import NotingObserver
-from holdfast.transports.loops import Orders
+from limpet import Server, Settings, Times
+from limpet.config import HttpSettings
+from limpet.fronts.http.http1 import accept, connection, start_and_stop
+from limpet.fronts.http.http1.sockets import bind
+from limpet.fronts.http.http1.start_and_stop import Service
+from limpet.testing import NotingObserver
+from limpet.transports.loops import Orders
 from tests.http.client import Client, Connection, http_test
 from tests.messages import request
 from tests.support import stays, until

@@ -8,15 +8,15 @@ from typing import Any, Final
 import pytest
 from typing_extensions import override
 
-from holdfast.config import Limits, Settings
-from holdfast.engine.exchange import Exchange
-from holdfast.fronts.http.http1.accept import Acceptor
-from holdfast.fronts.http.http1.connection import HttpConnection
-from holdfast.fronts.http.http1.connection_charge import CONNECTION_BYTES
-from holdfast.fronts.http.read.request import AT_ONCE
-from holdfast.testing import NotingObserver
-from holdfast.testing.back import ScriptedBack
-from holdfast.testing.store.limits import tight
+from limpet.config import Limits, Settings
+from limpet.engine.exchange import Exchange
+from limpet.fronts.http.http1.accept import Acceptor
+from limpet.fronts.http.http1.connection import HttpConnection
+from limpet.fronts.http.http1.connection_charge import CONNECTION_BYTES
+from limpet.fronts.http.read.request import AT_ONCE
+from limpet.testing import NotingObserver
+from limpet.testing.back import ScriptedBack
+from limpet.testing.store.limits import tight
 from tests.http.paper import Paper
 from tests.messages import LATEST, request
 from tests.support import LoopClock, virtual_test

@@ -1,9 +1,0 @@
-"""The servers of `holdfast serve`, from the command line and from a file: one frozen `Plan`.
-
-plan         the plan, and the paths of servers
-sources      the only place that decides which value counts: command line, environment, file
-toml_file    `holdfast.toml`: our own file, read strictly
-mcp_json     `mcp.json`, as Claude Desktop, Cursor and VS Code write it
-decoding     values of a file into structures; errors that name the file, the table and the key
-variables    `${NAME}` in texts
-"""

@@ -1,1 +1,0 @@
-"""`holdfast install`: write a server into the configuration file of a client program."""

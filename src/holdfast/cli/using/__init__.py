@@ -1,1 +1,0 @@
-"""`holdfast inspect`, `call`, `read` and `prompt`: use a server from the terminal, as a client."""

@@ -1,4 +1,0 @@
-"""Every type of the protocol, by its name in the specification: results, content blocks, parameters."""
-
-from holdfast.protocol.types import *  # noqa: F403
-from holdfast.protocol.types import __all__ as __all__  # noqa: PLC0414

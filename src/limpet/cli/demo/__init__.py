@@ -1,0 +1,1 @@
+"""`limpet demo`: the four problems, live, at real processes of ours and of the official SDK."""

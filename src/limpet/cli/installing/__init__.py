@@ -1,0 +1,1 @@
+"""`limpet install`: write a server into the configuration file of a client program."""

@@ -1,0 +1,75 @@
+"""Sessions: opened, found, changed, closed once; and the resources that a session wants updates of.
+
+A session is open until it is closed. The store closes it when it is due (`sweep`) or when its principal needs the place
+(`open`), the engine closes it for every other reason (`close`). It is due in these cases:
+
+- A detached session ends `grace` seconds after the later of its break and its last settled exchange (GRACE_OVER).
+- A session without a reader ends `idle` seconds after the last sign of its client (IDLE). Signs are `open`, `find`,
+  `claim`, `settle`, `attach` and `detach`. A reader that stays keeps the session from becoming idle.
+- Every session ends `lifetime` seconds after `open` (EXPIRED), also with a reader. If two are due, the earlier counts.
+- An exchange in flight defers all of them: work counts as life (law 8). The session ends soon after the work.
+
+`limpet.core.rules.clock.SessionClock.due` computes this.
+"""
+
+from typing import Final, Protocol
+
+from limpet.core.lifecycle import SessionInput
+from limpet.core.records import Closed, Ending, Found, Refusal, SessionRecord
+
+LINGER_SECONDS: Final = 10.0
+"""How long a stream of a closed session stays readable for the reader that it had."""
+LINGER_SHARE: Final = 8
+"""Such streams have at most this part of `Limits.streams_bytes`, in addition to it. Beyond that, the oldest go."""
+
+
+class SessionPart(Protocol):
+    """The calls for sessions."""
+
+    async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
+        """Keep a new session. Returns the sessions that were evicted for it, or FULL.
+
+        There is no room if the store has `Limits.sessions`, or, with `evict`, the principal has
+        `Limits.sessions_per_principal`. With `evict`, one session of the same principal is closed to make room. Only
+        a session without an exchange in flight and without a reader is a candidate; the one whose client was silent
+        for the longest time is chosen. A session of another principal is never evicted. If the key is open already,
+        nothing changes and an empty list is returned.
+        """
+
+    async def find(self, key: str, principal: str) -> Found | None:
+        """Return the session and record a sign of its client. None if it is unknown, closed or another principal's."""
+
+    async def change(self, key: str, *, level: str | None = None, initialized: bool | None = None) -> None:
+        """Set the fields of the record that are not None. An unknown or closed session is ignored."""
+
+    async def close(self, key: str, reason: SessionInput, ending: Ending | None = None) -> Closed | None:
+        """Close a session and forget everything of it; send CLOSED, also to its home. None if it is unknown or closed.
+
+        Every exchange in flight ends in the same step, with `ending` as the last event of its stream if it has one.
+        From now on each call for the session answers as for an unknown one, with one exception: a stream that has a
+        reader now, and that is complete now, can still be `read` for LINGER_SECONDS, at any replica. All such
+        streams together have at most one part in LINGER_SHARE of `Limits.streams_bytes`; the oldest are deleted first.
+        A session opened later under the same key cannot `attach` to them.
+        """
+
+    async def sweep(self) -> list[Closed]:
+        """Close the sessions that are due and forget everything else whose time is over.
+
+        Each closed session is returned by one call only, even if several callers sweep at once.
+        """
+
+    async def sessions(self, principal: str | None = None) -> list[str]:
+        """Return the keys of all open sessions, or of the open sessions of one principal."""
+
+    async def subscribe(self, key: str, uri: str) -> bool:
+        """Subscribe the session to the updates of a resource. A second call changes nothing and returns True.
+
+        False if the session is unknown or closed, or at a limit: `Limits.subscriptions`,
+        `Limits.subscription_bytes` in UTF-8, or its principal's total (`limpet.core.rules.state`).
+        """
+
+    async def unsubscribe(self, key: str, uri: str) -> None:
+        """End a subscription. An unknown one is ignored."""
+
+    async def subscribers(self, uri: str) -> list[str]:
+        """Return the keys of the open sessions that want updates of a resource."""
