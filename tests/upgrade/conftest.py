@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-PREDECESSOR: Final = "df54617bacd030ce38ddab4e9cea0ba26c116ca2"
+PREDECESSOR: Final = "75c1226846bd19a935d4d9f6f09eecdc9af4ee9c"
 """The commit whose records this one must read, and which must be able to run beside it. A release moves it to the
 release before; it is named here and nowhere else."""
 
