@@ -328,6 +328,8 @@ class CommandRounds(KnownSessions):
             raise
         except BaseException:
             entry.doubted = commit.number
+            # If it was the first one, nothing in the session may name this incarnation when it is declared dead.
+            entry.registered = ""
             # It may be applied, and then nothing else would report it.
             if any(doc.known[place] != doc.numbers[place] for place in (_HINT, _SIZE, _STATE)):
                 self.doubt(entry.key)
