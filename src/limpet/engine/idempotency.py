@@ -51,8 +51,8 @@ from limpet.engine.claims import Claims
 from limpet.engine.exchange import Exchange
 from limpet.engine.forwarding import Forwarding
 from limpet.engine.outages import retried
-from limpet.engine.outcome import ANSWER_DROPPED, Outcome
-from limpet.engine.reader import End, Reader
+from limpet.engine.outcome import Outcome
+from limpet.engine.reader import Reader
 from limpet.engine.readers import Readers
 from limpet.engine.rounds import ResponseWaiter, RoundWriter
 from limpet.engine.runtime import Runtime
@@ -69,9 +69,6 @@ from limpet.errors import (
     ParkedGone,
     SessionGone,
     StoreError,
-    Unbegun,
-    Unresumable,
-    Withdrawn,
 )
 from limpet.protocol.idempotency import KEY
 from limpet.protocol.sessionless import SUSPENDABLE, RequestMeta
@@ -331,21 +328,10 @@ class IdempotentCalls:
         return writer.add_waiter(exchange, 0, request.id)
 
     async def _find_kept(self, session: str, stream: str, principal: str) -> Outcome | None:
-        try:
-            reader = await self._readers.attach(session, principal, stream)
-        except Unresumable:
-            raise OutcomeUnknown(ANSWER_DROPPED) from None
-        except (SessionGone, Unbegun, Withdrawn):
+        message = await self._readers.read_end(session, principal, stream)
+        if message is None:
             return None
-        try:
-            page = await self._runtime.store.read(session, stream, reader.cursor, 1, 1)
-        finally:
-            # No break, and without progress: the answer stays kept.
-            reader.stop(End.AGED)
-            await self._readers.detach(reader)
-        if page is None or not page.events:
-            return None
-        terminal = msgspec.json.decode(page.events[-1].data, type=_Terminal)
+        terminal = msgspec.json.decode(message, type=_Terminal)
         if terminal.error is None:
             return Outcome(bytes(terminal.result))
         error = terminal.error

@@ -76,6 +76,8 @@ from limpet.errors import (
 from limpet.stores.base import Attached, Refusal
 from limpet.wire.jsonrpc import RequestId
 
+_DOUBTED: Final = 1_000
+"""How many places of readers the store is asked about at once. Beyond it the sweeps of a shared store find them."""
 _LOOK_SECONDS = 0.1
 """How often the store is asked whether another replica has begun a stream."""
 _BREAKS = frozenset({End.BROKE, End.STALLED})
@@ -100,6 +102,8 @@ class Readers:
         self._sessions = sessions
         self._moving: Counter[str] = Counter()
         """By session: how many attaches and detaches are on their way to the store."""
+        self._doubted: set[tuple[str, str | None]] = set()
+        """By session and stream: the places that the store is asked about."""
 
     async def first(self, exchange: SessionExchange) -> Reader:
         """Make the POST that claimed the exchange the reader of its stream, which now begins to exist.
@@ -193,7 +197,7 @@ class Readers:
             with self._on_its_way(key):
                 return await self._runtime.store.attach(key, principal, stream, cursor, since=since)
         except Exception:
-            self._runtime.spawn(self._undo(key, stream))
+            self._doubt(key, stream)
             raise
 
     @contextlib.contextmanager
@@ -210,7 +214,14 @@ class Readers:
         """Detach a reader that the store says is here, and is not: a failover has lost that it left."""
         session = self._runtime.sessions.get(key)
         if session is None or stream not in session.readers:
-            self._runtime.spawn(self._undo(key, stream))
+            self._doubt(key, stream)
+
+    def _doubt(self, key: str, stream: str | None) -> None:
+        place = key, stream
+        if place not in self._doubted and len(self._doubted) < _DOUBTED:
+            self._doubted.add(place)
+            undoing = self._runtime.begin(self._undo(key, stream))
+            undoing.add_done_callback(lambda _: self._doubted.discard(place))
 
     async def _undo(self, key: str, stream: str | None) -> None:
         """Detach the reader of a stream if the store has one of this replica that is unknown here."""
@@ -227,10 +238,42 @@ class Readers:
         if probed is None or probed.reader != store.replica or not probed.generation:
             # A POST has generation 0, and no attach is behind it.
             return
-        session = runtime.local_session(status.record)
-        if all(reader.generation != probed.generation for reader in session.readers.get(name, ())):
+        session = runtime.sessions.get(key) or Session(status.record, runtime.settings)
+        here = [reader for reader in session.readers.get(name, ()) if reader.end is None]
+        if not here:
             await self._leave(session, name, probed.generation, None, broke=True)
-        runtime.release(session)
+        elif (newest := max(here, key=_generation)).generation < probed.generation:
+            # The attach without a reply has taken the place of this one, which is alive: the place is its own again.
+            newest.generation = probed.generation
+            newest.resume()
+
+    async def read_end(self, key: str, principal: str, stream: str) -> bytes | None:
+        """Return the kept answer of a stream, which stays kept; None if there is none.
+
+        The session does not become a local one: it belongs to all replicas, and a stop of this one must not close it.
+
+        Raises:
+            StoreUnavailable: it cannot be read now.
+            OutcomeUnknown: the answer was dropped.
+        """
+
+        async def leave(attached: Attached | Refusal) -> None:
+            if not isinstance(attached, Refusal):
+                # No break, and without progress: the answer stays kept.
+                session = Session(attached.record, self._runtime.settings)
+                await self._leave(session, stream, attached.generation, None, broke=False)
+
+        taking = self._take_place(key, principal, stream, None)
+        attached = await self._runtime.take_or_give_back(taking, leave)
+        if attached is Refusal.UNRESUMABLE:
+            raise OutcomeUnknown(ANSWER_DROPPED)
+        if isinstance(attached, Refusal):
+            return None
+        try:
+            page = await self._runtime.store.read(key, stream, attached.cursor, 1, 1)
+        finally:
+            await leave(attached)
+        return page.events[-1].data if page is not None and page.events else None
 
     async def repeat(self, session: Session, stream: str, request_id: RequestId | None = None) -> Reader:
         """Attach a repeated POST to the exchange it repeats, from the start of its log. Waits for an unavailable store.
@@ -368,15 +411,13 @@ class Readers:
         self, session: Session, stream: str, generation: int, cursor: Position | None, *, broke: bool
     ) -> None:
         """Record in the store that the reader has left; otherwise the session would count as attached forever."""
+        key = session.record.key
 
         async def leave() -> None:
-            key = session.record.key
-            with self._on_its_way(key):
-                is_detached = await self._runtime.store.detach(key, stream, generation, cursor, broke=broke)
-            if is_detached:
+            if await self._runtime.store.detach(key, stream, generation, cursor, broke=broke):
                 self._sessions.detached(session)
 
-        await self._runtime.write_eventually(leave)
+        await self._runtime.write_eventually(leave, self._on_its_way(key))
 
     async def give_back(self, session: Session, stream: str, *, broke: bool = False) -> None:
         """Give back the place of a POST that has not begun to read.
@@ -436,6 +477,10 @@ def _writer_of(session: Session, stream: str) -> SessionWriter | None:
         ended = (one for one in session.answering.values() if one.claim.stream == stream)
         exchange = next(ended, None)
     return None if exchange is None else exchange.writer
+
+
+def _generation(reader: Reader) -> int:
+    return reader.generation
 
 
 def _may_succeed(reader: Reader, generation: int) -> bool:

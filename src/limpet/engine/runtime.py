@@ -4,10 +4,11 @@ The tasks.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from limpet.config import Settings
 from limpet.core.ledger import Charge
@@ -28,6 +29,7 @@ from limpet.stores.base import AtOnce, SessionRecord, Store
 from limpet.wire.jsonrpc import Request
 
 T = TypeVar("T")
+_NOTHING: Final = contextlib.nullcontext()
 Handle = Callable[[Exchange], Awaitable[bytes]]
 
 
@@ -179,18 +181,23 @@ class Runtime:
 
     # Obligations: writes that must reach the store even if the request that caused them is cancelled
 
-    async def write_eventually(self, write: Callable[[], Awaitable[object]]) -> None:
+    async def write_eventually(
+        self,
+        write: Callable[[], Awaitable[object]],
+        during: contextlib.AbstractContextManager[object] = _NOTHING,
+    ) -> None:
         """Write to the store, now or in the background: if it is unavailable, or the caller is cancelled meanwhile.
 
-        The write must be safe to repeat.
+        The write must be safe to repeat. The context `during` ends when it has succeeded, or failed for good.
         """
-        try:
-            await write()
-        except StoreUnavailable:
-            self.spawn(retried(write))
-        except asyncio.CancelledError:
-            self.spawn(retried(write))
-            raise
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(during)
+            try:
+                await write()
+            except (StoreUnavailable, asyncio.CancelledError) as failed:
+                self.spawn(_retried_within(stack.pop_all(), write))
+                if not isinstance(failed, StoreUnavailable):
+                    raise
 
     async def take_or_give_back(
         self, work: Coroutine[Any, Any, T], give_back: Callable[[T], Coroutine[Any, Any, None]]
@@ -215,6 +222,11 @@ class Runtime:
         self.is_over = True
         for task in self.tasks:
             task.cancel()
+
+
+async def _retried_within(stack: contextlib.ExitStack, write: Callable[[], Awaitable[object]]) -> None:
+    with stack:
+        await retried(write)
 
 
 async def _give_back_later(

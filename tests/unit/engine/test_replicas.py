@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
+import pytest
+
 from limpet.config import Limits, Settings, Times
 from limpet.engine.engine import Engine
 from limpet.engine.exchange import Exchange
@@ -185,6 +187,80 @@ async def test_a_reader_of_the_store_that_is_not_here_is_detached_and_one_that_i
         await asyncio.sleep(10)
         assert await readers() == 0
         assert len(one.noted.named("session.detached")) == before
+
+
+@engine_test
+async def test_a_lost_attach_gives_its_place_back_to_the_reader_that_is_alive() -> None:
+    async with pair() as (one, _):
+        old = await one.get()
+        await settle_down()
+        store = one.engine.runtime.store
+        attach = store.attach
+
+        async def without_reply(*args: object, **more: object) -> object:
+            store.attach = attach  # type: ignore[method-assign]
+            await attach(*args, **more)  # type: ignore[arg-type]
+            raise StoreUnavailable("the reply is lost, on purpose")
+
+        store.attach = without_reply  # type: ignore[method-assign,assignment]
+        with pytest.raises(StoreUnavailable):
+            await one.get()
+        await asyncio.sleep(5)
+        status = await store.look(one.key)
+        assert status is not None
+        assert status.readers == 1
+        assert one.noted.named("session.detached") == []
+        await push(one.engine, one.key, "notifications/one")
+        assert old.methods == ["notifications/one"]
+        await old.cut()
+        await asyncio.sleep(TIMES.grace_seconds + 2 * TIMES.sweep)
+        assert await store.sessions() == []
+
+
+@engine_test
+async def test_an_end_that_is_sent_again_is_not_overtaken_by_a_check_of_its_place() -> None:
+    async with pair() as (one, _):
+        store, stream = one.engine.runtime.store, one.session.record.standalone
+        get = await one.get()
+        await push(one.engine, one.key, "notifications/one")
+        detach, attempts = store.detach, 0
+
+        async def failing(*args: object, **more: object) -> bool:
+            nonlocal attempts
+            attempts += 1
+            if attempts <= 2:
+                raise StoreUnavailable("down")
+            return await detach(*args, **more)  # type: ignore[arg-type]
+
+        store.detach = failing  # type: ignore[method-assign]
+        get.reader.stop(End.AGED)
+        await asyncio.sleep(0.1)
+        one.engine._wake(WakeUp.HELD, one.key, stream)
+        await asyncio.sleep(5)
+        again = await one.get()
+        await settle_down()
+        assert again.methods == []
+        assert one.noted.named("session.detached") == []
+
+
+@engine_test
+async def test_attaches_that_fail_while_the_store_is_away_leave_a_bounded_number_of_tasks() -> None:
+    async with pair() as (one, _):
+        store = one.engine.runtime.store
+
+        async def down(*_args: object, **_more: object) -> object:
+            raise StoreUnavailable("down")
+
+        before = len(one.engine.runtime.tasks)
+        attach, look = store.attach, store.look
+        store.attach = store.look = down  # type: ignore[method-assign,assignment]
+        for number in range(1_500):
+            with pytest.raises(StoreUnavailable):
+                await one.engine.readers.attach(f"unknown{number}", "nobody")
+        assert len(one.engine.runtime.tasks) <= before + 1_000
+        store.attach, store.look = attach, look  # type: ignore[method-assign]
+        await asyncio.sleep(2)
+        assert len(one.engine.runtime.tasks) <= before
 
 
 @engine_test

@@ -295,6 +295,7 @@ class CommandRounds(KnownSessions):
             entry.lost = None
             entry.doubted = 0
         entry.number = max(entry.number, entry.acknowledged) + 1
+        is_changed = doc.is_changed()
         renews = self._keep_longer(doc)
         commit = doc.commit(
             writer, entry.number, entry.acknowledged, self._mark, compares=doc.is_exact or entry.careful > 0
@@ -304,7 +305,7 @@ class CommandRounds(KnownSessions):
             record = doc.record
             commit.life = max(record.idle, record.grace) + max(0.0, doc.hint - self.now()) + SLACK
         commit.frees = entry.lost is None and (
-            not doc.is_changed() or all(one.rule in self.frees for one in commands)
+            not is_changed or all(one.rule in self.frees for one in commands)
         )
         if doc.told:
             commit.told = self._for_others(doc)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from typing import Any
 from unittest.mock import patch
 
@@ -446,3 +447,60 @@ async def test_an_answer_that_a_repeat_has_taken_leaves_its_end_too_when_it_is_d
         again = answer(await call(p, id=4).done())["error"]
         assert (again["code"], "executed already" in again["message"]) == (OUTCOME_UNKNOWN, True)
         assert one.runs == ["held"]
+
+
+def beside(key: str) -> str:
+    """Return a key whose calls have the same hidden session."""
+
+    def place(name: str) -> int:
+        return sha256(name.encode()).digest()[0] % 16
+
+    return next(name for name in map(str, range(1_000)) if place(name) == place(key))
+
+
+@front_test
+async def test_a_cancellation_is_not_lost_while_a_repeat_reads_a_kept_answer_of_the_same_place() -> None:
+    async with served("elsewhere") as (one, p, q):
+        other = beside("k")
+        await call(p, "quick", key=other, id=5).done()
+        first = call(p)
+        await runs(one, 2)
+        read, begun, goes_on = one.engine.store.read, asyncio.Event(), asyncio.Event()
+
+        async def slow(*args: Any, **more: Any) -> Any:
+            begun.set()
+            await goes_on.wait()
+            return await read(*args, **more)
+
+        with patch.object(one.engine.store, "read", slow):
+            again = call(p, "quick", key=other, id=6)
+            await begun.wait()
+            headers = {"mcp-protocol-version": "2026-07-28", NAME: "k"}
+            await q.post(notification("notifications/cancelled", {"requestId": 1}), headers=headers).done()
+            await asyncio.sleep(1)
+            goes_on.set()
+            await again.done()
+        await first.done()
+        assert answer(first)["error"]["code"] == REQUEST_CANCELLED
+
+
+@front_test
+async def test_a_replica_that_stops_while_it_reads_a_kept_answer_leaves_the_answers_to_the_others() -> None:
+    async with replicas(2, times=TIMES) as (one, two):
+        await call(one.peer(), "quick", id=5).done()
+        await settle_down()
+        read, begun = one.engine.store.read, asyncio.Event()
+
+        async def slow(*args: Any, **more: Any) -> Any:
+            begun.set()
+            await asyncio.sleep(0.05)
+            return await read(*args, **more)
+
+        with patch.object(one.engine.store, "read", slow):
+            again = call(one.peer(), "quick", id=6)
+            await begun.wait()
+            await one.engine.aclose()
+            await asyncio.wait([again.task])
+        repeat = await call(two.peer(), "quick", id=7).done()
+        assert answer(repeat)["result"]
+        assert len(one.runs) + len(two.runs) == 1
