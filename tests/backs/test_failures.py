@@ -1,6 +1,7 @@
 """The client's view when the server behind ends, is silent, floods or is too busy; and nothing is left over."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from limpet.backs.proxy.options import ProxyOptions
 from limpet.backs.proxy.outbox import Space
 from limpet.backs.proxy.silence import Silence
 from limpet.backs.proxy.subscriptions import Subscriptions
+from limpet.core.ledger import Ledger
 from limpet.core.lifecycle import SessionInput
 from limpet.engine.caller import Caller
 from limpet.errors import BUSY, OUTCOME_UNKNOWN
@@ -478,3 +480,18 @@ async def test_progress_that_does_not_rise_is_dropped() -> None:
         call._on_progress({"progress": progress, "progressToken": 99})
     await until(lambda: len(sent) == 3)
     assert sent == [1, 3, 4.5]
+
+
+def test_a_message_that_is_complete_leaves_the_memory_of_its_call() -> None:
+    ledger = Ledger(2**26)
+    account, before = ledger.account("somebody"), ledger.used
+    exchange: Any = SimpleNamespace(caller=None, request=Request(1, "tools/call", {}))
+    outside: Any = SimpleNamespace(
+        charge=lambda _caller, _size, *, urgent: account.open() if urgent else None
+    )
+    space = Space(100, 1_000, 1_000)
+    call = Call(exchange, silence=Silence(1), space=space, observer=SilentObserver(), outside=outside)
+    call.received(1_000_000)
+    assert ledger.used - before > 1_000_000
+    call.received(0)
+    assert ledger.used == before

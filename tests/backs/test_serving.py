@@ -415,6 +415,8 @@ for line in sys.stdin.buffer:
     half = len(answer) // 2 if len(answer) > 1_000 else len(answer)
     sys.stdout.buffer.write(held + answer[:half])
     sys.stdout.buffer.flush()
+    if message.get("method") == "tools/call" and message["params"]["arguments"].get("dies"):
+        sys.exit(1)
     held = answer[half:]
 """
 """It sends the second half of a long answer before its next answer."""
@@ -439,4 +441,15 @@ async def test_an_answer_of_a_program_is_in_the_memory_of_its_client_while_it_is
             assert dropped.value.code == OUTCOME_UNKNOWN
         else:
             await first
+        await until(lambda: ledger.used < 1_000_000)
+
+
+@async_test
+async def test_half_a_message_of_a_program_that_dies_is_in_no_memory() -> None:
+    program = Process([sys.executable, "-c", HALVES])
+    ledger = program.engine.load.ledger
+    async with Client(program, protocol_version="sessions") as client:
+        with pytest.raises(McpError) as died:
+            await client.call_tool("a", {"size": 4_000_000, "dies": True})
+        assert died.value.code == OUTCOME_UNKNOWN
         await until(lambda: ledger.used < 1_000_000)

@@ -34,6 +34,10 @@ object = "{APPS / "included.py"}:low"
 [servers.nothing]
 object = "{APPS / "included.py"}:nothing"
 
+[servers.own]
+object = "{app("mcp2", "own")}"
+path = "/own/mcp"
+
 [servers.whole]
 servers = ["fast", "two", "empty", "low", "nothing"]
 
@@ -115,3 +119,10 @@ async def test_an_object_with_an_address_of_its_own_may_be_a_part_too(gateway: G
     ):
         assert (await alone.call_tool("plus", {"a": 1, "b": 2})).text == "3"
         assert (await part.call_tool("fast_plus", {"a": 1, "b": 2})).text == "3"
+
+
+@pytest.mark.parametrize("era", ERAS)
+@async_test
+async def test_an_object_with_a_run_of_its_own_is_run_by_it(gateway: Gateway, era: str) -> None:
+    async with Client(gateway.url("own"), protocol_version=era, timeout=BOUND) as client:
+        assert (await client.call_tool("add")).text == "True"

@@ -183,7 +183,7 @@ class HttpLink:
                     stream.saw(event.id, event.retry)
                     if event.data:
                         await self._take_event(event.data, request)
-                if request is not None and parser.kept:
+                if request is not None and not request.answer.done():
                     request.received(parser.kept)
         except WireError as error:
             self._server.observer.note("client.stream_broke", error=error)

@@ -43,3 +43,20 @@ async def call_tool(_ctx: Any, params: types.CallToolRequestParams) -> types.Cal
 
 
 low = Server("low", on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+class Own(Server):
+    """A server with a `run` of its own."""
+
+    async def run(self, *args: Any, **more: Any) -> None:
+        self.ran = True
+        await super().run(*args, **more)
+
+
+async def tell(_ctx: Any, _params: Any) -> types.CallToolResult:
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=str(getattr(own, "ran", False)))]
+    )
+
+
+own = Own("own", on_list_tools=list_tools, on_call_tool=tell)

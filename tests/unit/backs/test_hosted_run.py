@@ -45,6 +45,8 @@ class FakeDialect:
     def request(self, request: OutgoingRequest) -> Any:
         if request.method == "refused":
             raise ValueError("no such method")
+        if request.method == "stranger":
+            raise OverflowError("no such user")
         return {"id": request.id, "method": request.method}
 
     def wrap(self, message: Any, _caller: object) -> Any:
@@ -181,6 +183,8 @@ async def test_a_request_that_the_framework_does_not_accept_fails_alone() -> Non
     async with connected(server, notes) as connection:
         with pytest.raises(NotSent, match="does not accept the message: no such method"):
             await connection.request("refused")
+        with pytest.raises(NotSent, match="does not accept the message: no such user"):
+            await connection.request("stranger")
         assert await connection.request("work") == {}
     assert server.runs == 1
 

@@ -14,6 +14,7 @@ have to guess.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import math
 import sys
@@ -98,6 +99,7 @@ class Dialect:
         types = import_module("mcp.types" if major == 1 else "mcp_types")
         self._request: Callable[..., Any] = types.JSONRPCRequest.model_validate_json
         self._serve_session: Callable[..., Awaitable[None]] | None = None
+        self._usual_run: object = import_module("mcp.server.lowlevel").Server.run
         if major == 1:
             self._decode: Callable[[bytes], Any] = lambda data: (
                 types.JSONRPCMessage.model_validate_json(data).root
@@ -111,16 +113,18 @@ class Dialect:
             self._dumped = {"by_alias": True, "exclude_unset": True}
             self._request_context = None
             if in_sessions:
-                self._serve_session = getattr(import_module("mcp.server.runner"), "serve_loop", None)
+                with contextlib.suppress(ImportError):
+                    self._serve_session = getattr(import_module("mcp.server.runner"), "serve_loop", None)
 
     async def run(self, server: Any, read: RunInput, write: RunOutput) -> None:
         """Let an object serve one client, until its input ends.
 
         `run` of `mcp` 2 reads the first message to learn the era, and from then on passes each message from one task to
-        another. Its own HTTP server, which knows the era, calls `serve_loop` for a session, and so do we.
+        another. Its own HTTP server, which knows the era, calls `serve_loop` for a session, and so do we; not for an
+        object with a `run` of its own.
         """
         options = server.create_initialization_options()
-        if self._serve_session is None:
+        if self._serve_session is None or getattr(server.run, "__func__", None) is not self._usual_run:
             await server.run(read, write, options)
             return
         async with server.lifespan(server) as state:
@@ -236,12 +240,15 @@ class HostedRun:
             raise self._ended()
 
     def _delivery(self, request: OutgoingRequest) -> Delivery | None:
-        """Return a request as the run gets it; None if the framework does not accept it."""
+        """Return a request as the run gets it; None if the framework does not accept it, or its user."""
         try:
-            message = self._dialect.request(request)
-        except ValueError as error:
+            return self._deliver(request)
+        except Exception as error:  # noqa: BLE001 - in the task of the run, where it would end all calls
             request.fail(NotSent(f"{self._server.name} does not accept the message: {error}"))
             return None
+
+    def _deliver(self, request: OutgoingRequest) -> Delivery:
+        message = self._dialect.request(request)
         caller = caller_of(request)
         context = self._context.copy()
         context.run(_CALL.set, request)

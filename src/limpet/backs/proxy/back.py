@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from limpet import __version__
 from limpet.backs.proxy.options import ProxyOptions
-from limpet.backs.proxy.outbox import Space
+from limpet.backs.proxy.outbox import ACCOUNT, Space
 from limpet.backs.proxy.scopes import NO_TABLE, ScopeTable, TableRules
 from limpet.backs.proxy.target import Target, UpstreamClient
 from limpet.backs.proxy.translation import (
@@ -68,8 +68,6 @@ from limpet.wire.jsonrpc import Request, encode
 
 UPSTREAM_BYTES: Final = 32 * 1024
 """The memory of a connection to the server behind, without its lists (measured with a URL: 30 KB)."""
-_ACCOUNT: Final = "messages of servers behind"
-"""It is no address, and no key of a principal."""
 _EMPTY: Final = b"{}"
 _FORWARDED: Final = frozenset(
     name
@@ -123,7 +121,7 @@ class ProxyBack:
     async def start(self, outside: Outside) -> None:
         """Get ready to connect. The server itself is contacted by the first client."""
         self._outside = outside
-        self._space.charge = outside.charge(Caller(_ACCOUNT), 0)
+        self._space.charge = outside.charge(Caller(ACCOUNT), 0)
         await self._target.start(self._ports, outside.failed)
         self._upstreams.start()
 

@@ -310,12 +310,16 @@ class Call:
                 self.questions -= 1
 
     def received(self, size: int) -> None:
-        """Charge a long answer of which so many bytes have arrived. The engine charges the whole one (`handling.py`).
+        """Charge a long message of which so many bytes have arrived; 0: it is complete.
+
+        The engine charges a whole answer (`handling.py`).
 
         Raises:
             OutcomeUnknown: there is no memory for it.
         """
         if size < LARGE:
+            if self._charge is not None:
+                self._charge.free()
             return
         if self._charge is None:
             self._charge = self._outside.charge(self.exchange.caller, 0, urgent=True)

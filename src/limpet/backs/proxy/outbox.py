@@ -33,6 +33,10 @@ _PROGRESS: Final = "notifications/progress"
 _LOG: Final = "notifications/message"
 
 
+ACCOUNT: Final = "messages of servers behind"
+"""For messages that belong to no client alone. It is no address, and no key of a principal."""
+
+
 class Space:
     """The limits of the queues of one process: number and bytes for each queue, and the bytes of all together."""
 

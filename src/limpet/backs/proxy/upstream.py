@@ -26,7 +26,7 @@ from limpet.backs.proxy.clients import Clients
 from limpet.backs.proxy.lists import Lists
 from limpet.backs.proxy.messages import ServerMessages
 from limpet.backs.proxy.options import ProxyOptions
-from limpet.backs.proxy.outbox import Space
+from limpet.backs.proxy.outbox import ACCOUNT, Space
 from limpet.backs.proxy.questions import Questions
 from limpet.backs.proxy.restoring import Restoring
 from limpet.backs.proxy.subscriptions import Subscriptions
@@ -36,6 +36,7 @@ from limpet.backs.proxy.turns import UpstreamTurns, needs_turns
 from limpet.backs.renaming import LISTED
 from limpet.core.ledger import Charge
 from limpet.engine.back import Outside
+from limpet.engine.caller import Caller
 from limpet.engine.handling import COPIES
 from limpet.errors import ClientError, LimpetError, NotSent, SignInRequired, VersionRefused
 from limpet.ports import Ports
@@ -125,10 +126,14 @@ class Upstream:
 
     def _reserve(self, size: int) -> bool:
         """Charge a message of which so many bytes have arrived; 0: it is complete, or was dropped."""
+        if not size:
+            if self._reading is not None:
+                self._reading.free()
+            return True
         if self._reading is None:
-            self._reading = self._outside.charge(self.client.caller, 0, urgent=True)
-        if self._reading is not None and not size:
-            self._reading.free()
+            # The messages of a program that several principals share belong to none of them.
+            caller = Caller(ACCOUNT) if self.client.is_shared else self.client.caller
+            self._reading = self._outside.charge(caller, 0, urgent=True)
         return self._reading is not None and self._reading.grow(size * COPIES, urgent=True)
 
     def __repr__(self) -> str:
@@ -184,6 +189,7 @@ class Upstream:
         try:
             await self._connection.aclose()
         finally:
+            self._reserve(0)
             self._charge.free()
 
     async def find_components(self) -> bool:
@@ -234,6 +240,8 @@ class Upstream:
         self._messages.resources_changed()
 
     def _ended(self, end: LinkEnd) -> None:
+        # Half a message ends with its program.
+        self._reserve(0)
         self._restoring.ended(end)
 
     # Sessions that come and go
