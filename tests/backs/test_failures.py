@@ -484,7 +484,7 @@ async def test_progress_that_does_not_rise_is_dropped() -> None:
 
 def test_a_message_that_is_complete_leaves_the_memory_of_its_call() -> None:
     ledger = Ledger(2**26)
-    account, before = ledger.account("somebody"), ledger.used
+    account, before = ledger.account("a client"), ledger.used
     exchange: Any = SimpleNamespace(caller=None, request=Request(1, "tools/call", {}))
     outside: Any = SimpleNamespace(
         charge=lambda _caller, _size, *, urgent: account.open() if urgent else None

@@ -59,7 +59,7 @@ from limpet.engine.outages import RETRY_SECONDS, retried
 from limpet.engine.outcome import ANSWER_DROPPED
 from limpet.engine.reader import End, Reader
 from limpet.engine.runtime import Runtime
-from limpet.engine.session import Session
+from limpet.engine.session import HIDDEN, Session
 from limpet.engine.sessions import Sessions
 from limpet.engine.writer import SessionWriter
 from limpet.errors import (
@@ -220,8 +220,13 @@ class Readers:
         place = key, stream
         if place not in self._doubted and len(self._doubted) < _DOUBTED:
             self._doubted.add(place)
-            undoing = self._runtime.begin(self._undo(key, stream))
-            undoing.add_done_callback(lambda _: self._doubted.discard(place))
+            self._runtime.spawn(self._check(key, stream))
+
+    async def _check(self, key: str, stream: str | None) -> None:
+        try:
+            await self._undo(key, stream)
+        finally:
+            self._doubted.discard((key, stream))
 
     async def _undo(self, key: str, stream: str | None) -> None:
         """Detach the reader of a stream if the store has one of this replica that is unknown here."""
@@ -235,17 +240,29 @@ class Readers:
             # What the store has may be the place of an attach whose reply is on its way, or one that is given back.
             await asyncio.sleep(RETRY_SECONDS)
             probed = await retried(lambda: store.probe(key, name))
+        # What becomes doubtful from here on needs another check.
+        self._doubted.discard((key, stream))
         if probed is None or probed.reader != store.replica or not probed.generation:
             # A POST has generation 0, and no attach is behind it.
             return
-        session = runtime.sessions.get(key) or Session(status.record, runtime.settings)
-        here = [reader for reader in session.readers.get(name, ()) if reader.end is None]
-        if not here:
-            await self._leave(session, name, probed.generation, None, broke=True)
-        elif (newest := max(here, key=_generation)).generation < probed.generation:
-            # The attach without a reply has taken the place of this one, which is alive: the place is its own again.
-            newest.generation = probed.generation
-            newest.resume()
+        session = runtime.sessions.get(key)
+        if session is None:
+            # A hidden session belongs to all replicas: it does not become a local one.
+            is_hidden = key.startswith(HIDDEN)
+            session = (
+                Session(status.record, runtime.settings)
+                if is_hidden
+                else runtime.local_session(status.record)
+            )
+        readers = session.readers.get(name, ())
+        living = [reader for reader in readers if reader.end is None]
+        if all(reader.generation < probed.generation for reader in readers):
+            # The attach without a reply may have taken the place of a reader that is alive: it is its place again. If
+            # this has no reply either, the place is doubtful again.
+            with contextlib.suppress(StoreError):
+                if not (living and await self._take_again(max(living, key=_generation), probed.generation)):
+                    await self._leave(session, name, probed.generation, None, broke=True)
+        runtime.release(session)
 
     async def read_end(self, key: str, principal: str, stream: str) -> bytes | None:
         """Return the kept answer of a stream, which stays kept; None if there is none.
@@ -263,16 +280,17 @@ class Readers:
                 session = Session(attached.record, self._runtime.settings)
                 await self._leave(session, stream, attached.generation, None, broke=False)
 
-        taking = self._take_place(key, principal, stream, None)
-        attached = await self._runtime.take_or_give_back(taking, leave)
-        if attached is Refusal.UNRESUMABLE:
-            raise OutcomeUnknown(ANSWER_DROPPED)
-        if isinstance(attached, Refusal):
-            return None
-        try:
-            page = await self._runtime.store.read(key, stream, attached.cursor, 1, 1)
-        finally:
-            await leave(attached)
+        with self._on_its_way(key):
+            taking = self._take_place(key, principal, stream, None)
+            attached = await self._runtime.take_or_give_back(taking, leave)
+            if attached is Refusal.UNRESUMABLE:
+                raise OutcomeUnknown(ANSWER_DROPPED)
+            if isinstance(attached, Refusal):
+                return None
+            try:
+                page = await self._runtime.store.read(key, stream, attached.cursor, 1, 1)
+            finally:
+                await leave(attached)
         return page.events[-1].data if page is not None and page.events else None
 
     async def repeat(self, session: Session, stream: str, request_id: RequestId | None = None) -> Reader:
@@ -358,18 +376,20 @@ class Readers:
 
     async def _succeed(self, reader: Reader) -> None:
         """Become the active reader again if the one that superseded this one, at another replica, is gone."""
+        if _may_succeed(reader, reader.generation):
+            # If the store does not work, the next keep-alive tries again.
+            with contextlib.suppress(StoreError):
+                await self._take_again(reader, reader.generation)
+
+    async def _take_again(self, reader: Reader, since: int) -> bool:
+        """Make a reader the active one, from where the last one was.
+
+        False if another one has attached since that generation, or what this one has not read is gone.
+        """
         session, record, stream = reader.session, reader.session.record, reader.stream
-        if not _may_succeed(reader, reader.generation):
-            return
-        try:
-            found = await self._take_place(
-                record.key, record.principal, stream, reader.cursor, since=reader.generation
-            )
-        except StoreError:
-            # The next keep-alive tries again.
-            return
+        found = await self._take_place(record.key, record.principal, stream, reader.cursor, since=since)
         if isinstance(found, Refusal):
-            return
+            return False
         reader.generation, reader.cursor = found.generation, max(reader.cursor, found.cursor)
         if reader not in session.readers.get(stream, ()):
             # It was detached meanwhile, with its old generation.
@@ -378,6 +398,7 @@ class Readers:
             if found.returned:
                 self._runtime.returned(session)
             reader.resume()
+        return True
 
     async def detach(self, reader: Reader) -> None:
         """Give the reader's place back. Safe to call twice.

@@ -188,14 +188,14 @@ class Runtime:
     ) -> None:
         """Write to the store, now or in the background: if it is unavailable, or the caller is cancelled meanwhile.
 
-        The write must be safe to repeat. The context `during` ends when it has succeeded, or failed for good.
+        The write must be safe to repeat. The context `during` ends when it has succeeded, or will not be tried again.
         """
         with contextlib.ExitStack() as stack:
             stack.enter_context(during)
             try:
                 await write()
             except (StoreUnavailable, asyncio.CancelledError) as failed:
-                self.spawn(_retried_within(stack.pop_all(), write))
+                self.spawn(_retry_within(stack.pop_all(), write))
                 if not isinstance(failed, StoreUnavailable):
                     raise
 
@@ -224,7 +224,7 @@ class Runtime:
             task.cancel()
 
 
-async def _retried_within(stack: contextlib.ExitStack, write: Callable[[], Awaitable[object]]) -> None:
+async def _retry_within(stack: contextlib.ExitStack, write: Callable[[], Awaitable[object]]) -> None:
     with stack:
         await retried(write)
 

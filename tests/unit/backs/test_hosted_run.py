@@ -183,7 +183,7 @@ async def test_a_request_that_the_framework_does_not_accept_fails_alone() -> Non
     async with connected(server, notes) as connection:
         with pytest.raises(NotSent, match="does not accept the message: no such method"):
             await connection.request("refused")
-        with pytest.raises(NotSent, match="does not accept the message: no such user"):
+        with pytest.raises(OverflowError, match="no such user"):
             await connection.request("stranger")
         assert await connection.request("work") == {}
     assert server.runs == 1

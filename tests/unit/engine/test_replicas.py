@@ -218,6 +218,30 @@ async def test_a_lost_attach_gives_its_place_back_to_the_reader_that_is_alive() 
 
 
 @engine_test
+async def test_an_idle_reader_whose_takeover_lost_its_reply_sends_nothing_twice() -> None:
+    async with pair() as (one, two):
+        old, new = await one.get(), await two.get()
+        await settle_down()
+        await push(two.engine, one.key, "notifications/one")
+        assert (old.methods, new.methods) == ([], ["notifications/one"])
+        store = one.engine.runtime.store
+        attach, lost = store.attach, asyncio.Event()
+
+        async def without_reply(*args: object, **more: object) -> object:
+            store.attach = attach  # type: ignore[method-assign]
+            await attach(*args, **more)  # type: ignore[arg-type]
+            lost.set()
+            raise StoreUnavailable("the reply is lost, on purpose")
+
+        await new.cut()
+        store.attach = without_reply  # type: ignore[method-assign,assignment]
+        await lost.wait()
+        await asyncio.sleep(2 * KEEP_ALIVE)
+        await push(two.engine, one.key, "notifications/two")
+        assert old.methods == ["notifications/two"]
+
+
+@engine_test
 async def test_an_end_that_is_sent_again_is_not_overtaken_by_a_check_of_its_place() -> None:
     async with pair() as (one, _):
         store, stream = one.engine.runtime.store, one.session.record.standalone
@@ -244,7 +268,7 @@ async def test_an_end_that_is_sent_again_is_not_overtaken_by_a_check_of_its_plac
 
 
 @engine_test
-async def test_attaches_that_fail_while_the_store_is_away_leave_a_bounded_number_of_tasks() -> None:
+async def test_attaches_that_fail_while_the_store_is_unavailable_leave_a_bounded_number_of_tasks() -> None:
     async with pair() as (one, _):
         store = one.engine.runtime.store
 
@@ -256,7 +280,7 @@ async def test_attaches_that_fail_while_the_store_is_away_leave_a_bounded_number
         store.attach = store.look = down  # type: ignore[method-assign,assignment]
         for number in range(1_500):
             with pytest.raises(StoreUnavailable):
-                await one.engine.readers.attach(f"unknown{number}", "nobody")
+                await one.engine.readers.attach(f"unknown{number}", PRINCIPAL)
         assert len(one.engine.runtime.tasks) <= before + 1_000
         store.attach, store.look = attach, look  # type: ignore[method-assign]
         await asyncio.sleep(2)

@@ -243,9 +243,11 @@ class HostedRun:
         """Return a request as the run gets it; None if the framework does not accept it, or its user."""
         try:
             return self._deliver(request)
-        except Exception as error:  # noqa: BLE001 - in the task of the run, where it would end all calls
+        except ValueError as error:
             request.fail(NotSent(f"{self._server.name} does not accept the message: {error}"))
-            return None
+        except Exception as error:  # noqa: BLE001 - here, in the task of the run, it would end all calls
+            request.fail(error)
+        return None
 
     def _deliver(self, request: OutgoingRequest) -> Delivery:
         message = self._dialect.request(request)
