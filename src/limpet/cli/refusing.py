@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import logging
 import os
 import shlex
 import socket
@@ -30,6 +31,8 @@ def end(error: Exception, words: Sequence[str]) -> NoReturn:
         SystemExit: the error has been shown.
         Exception: the error is a fault of Limpet.
     """
+    # The lines of the log come first: another thread writes them.
+    logging.shutdown()
     if isinstance(error, ConfigError):
         refuse(error, words)
     if isinstance(error, LifespanEnded):
