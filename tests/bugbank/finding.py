@@ -8,8 +8,8 @@ from limpet.config import Limits
 from limpet.stores.base import Store
 from limpet.stores.memory import MemoryStore
 from limpet.testing import VirtualClock
-from limpet.testing.store.dicts import DictReplica, Shelves
 from tests.bugbank.bugs import Bug
+from tests.dicts import DictReplica, Shelves
 from tests.rules.book import RuleBook, SharedRuleBook
 from tests.simulation.scenarios import play
 

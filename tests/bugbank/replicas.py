@@ -18,9 +18,9 @@ from limpet.stores.shared.commit import Commit, CommitFate, Reply, merged
 from limpet.stores.shared.draft import SharedDocument
 from limpet.stores.shared.numbers import Counter
 from limpet.testing import VirtualClock
-from limpet.testing.store import dicts
 from limpet.testing.store.bench import KEY, PRINCIPAL, record, tag_of
-from limpet.testing.store.dicts import DictStore, Shelves
+from tests import dicts
+from tests.dicts import DictStore, Shelves
 
 ROUNDS: Final = 6
 """The first rounds let both replicas learn that the other one writes: from then on their commits name what they have read."""

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from limpet import Client, Server
-from limpet.testing.store import dicts
+from tests import dicts
 from tests.docs.test_examples import ROOT, blocks, run
 from tests.support import async_test
 

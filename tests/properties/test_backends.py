@@ -35,8 +35,8 @@ from limpet.stores.shared.shelf import Erasure
 from limpet.stores.sqlite import SqliteStore
 from limpet.testing import VirtualClock
 from limpet.testing.store.bench import PRINCIPAL, STRANGER, record
-from limpet.testing.store.dicts import DictSession, DictStore
 from limpet.testing.store.limits import tight
+from tests.dicts import DictSession, DictStore
 from tests.redis_server import needs_redis, redis_server
 from tests.sqlite.support import store_path
 

@@ -20,8 +20,8 @@ from limpet.stores.shared.draft import SharedDocument, opened
 from limpet.stores.shared.heads import NeedsIndex
 from limpet.stores.shared.tables import NeedsAll
 from limpet.testing.store.bench import PRINCIPAL, record
-from limpet.testing.store.dicts import DictSession
 from limpet.testing.store.limits import tight
+from tests.dicts import DictSession
 
 LIMITS: Final = tight(stream_events=3, stream_bytes=60, session_bytes=90, finished_streams=2, asks=2)
 MOST: Final = 2

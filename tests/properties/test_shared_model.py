@@ -22,8 +22,8 @@ from limpet.stores.memory import MemoryStore
 from limpet.stores.shared.commit import Commit, Done, Reply
 from limpet.testing import VirtualClock
 from limpet.testing.store.bench import record
-from limpet.testing.store.dicts import DictReplica, Shelves
 from limpet.testing.store.limits import tight
+from tests.dicts import DictReplica, Shelves
 
 LIMITS: Final = tight(
     sessions=4,

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from limpet.config import Limits
 from limpet.stores.base import Store
 from limpet.testing import VirtualClock
-from limpet.testing.store.dicts import DictReplica, DictStore, Shelves
+from tests.dicts import DictReplica, DictStore, Shelves
 from tests.rules.book import RuleBook, SharedRuleBook
 
 

@@ -12,7 +12,7 @@ from limpet.stores.base import Claim, Claimed, Orphan
 from limpet.stores.shared.commit import Commit, Reply
 from limpet.testing import VirtualClock
 from limpet.testing.store.bench import KEY, PRINCIPAL, record
-from limpet.testing.store.dicts import DictReplica, DictStore, Shelves
+from tests.dicts import DictReplica, DictStore, Shelves
 from tests.support import async_test, until
 
 

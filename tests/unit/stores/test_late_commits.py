@@ -10,7 +10,7 @@ from limpet.stores.shared.commit import Commit, Reply
 from limpet.stores.shared.shelf import NoRoom
 from limpet.testing import VirtualClock
 from limpet.testing.store.bench import KEY, PRINCIPAL, record
-from limpet.testing.store.dicts import DictStore, Shelves
+from tests.dicts import DictStore, Shelves
 from tests.support import async_test
 
 

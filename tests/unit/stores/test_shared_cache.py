@@ -16,7 +16,7 @@ from limpet.stores.base import Attached, Claim, Claimed
 from limpet.stores.shared import known
 from limpet.stores.shared.commit import Commit, Reply
 from limpet.testing.store.bench import PRINCIPAL, record
-from limpet.testing.store.dicts import DictStore
+from tests.dicts import DictStore
 from tests.support import async_test
 
 MOST = 200_000
