@@ -62,8 +62,9 @@ class _ObservedStore:
         self.bind, self.aclose, self.prove, self.twin = store.bind, store.aclose, store.prove, store.twin
         self.at_once: AtOnce | None = getattr(store, "at_once", None)
         for part, contract in PARTS.items():
-            for name, _ in inspect.getmembers(contract, inspect.iscoroutinefunction):
-                setattr(self, name, observe(part, name, getattr(store, name)))
+            for name, member in vars(contract).items():
+                if inspect.iscoroutinefunction(member):
+                    setattr(self, name, observe(part, name, getattr(store, name)))
 
     @property
     def is_shared(self) -> bool:

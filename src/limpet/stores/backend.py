@@ -1,11 +1,11 @@
 """What a store of sessions is beneath its commands: it keeps documents and logs, compares, indexes and wakes.
 
-`stores/sessions.py` has the commands of a session; it calls nothing but this. The rules are in `core/rules`, so a
+`stores/base` has the commands of a session; most of them call nothing but this. The rules are in `core/rules`, so a
 backend decides nothing about sessions:
 
-    documents   apply, open, end
-    logs        read
-    indexes     due, sessions, subscribers, oldest_finished
+    documents   apply, end, and `open` of the contract
+    logs        `read` of the contract
+    indexes     due, oldest_finished, and `sessions`, `subscribers` of the contract
     totals      at, spare_kept, and the number `over`
 
 The other parts of a store are primitives already, and stay beside this: leases, inbox, announcements, secrets, notices
@@ -23,9 +23,8 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from limpet.config import Limits
 from limpet.core.lifecycle import SessionInput
-from limpet.core.records import Closed, Ending, Refusal, SessionRecord
+from limpet.core.records import Closed, Ending
 from limpet.core.rules.document import At, Document
-from limpet.core.stream import Position, StreamPage
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,27 +59,11 @@ class Backend(Protocol):
             SessionGone: it is unknown or closed, and `absent` is GONE.
         """
 
-    async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
-        """Keep a new session, as the contract says.
-
-        The room is counted over all sessions, so this is no rule of one session.
-        """
-
     async def end(self, key: str, why: Why, ending: Ending | None = None) -> Closed | None:
         """Close a session in one step if the rule `why` gives a reason: apply `life.close`, then forget everything.
 
         The streams that `life.close` returns can be read for a while. Without a reason, the changes of `why` are
         committed. None: the session was not closed, or was unknown.
-        """
-
-    # Logs
-
-    async def read(
-        self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
-    ) -> StreamPage | None:
-        """Return the events after the cursor; None if there is no such stream.
-
-        Also of streams that an erased session left.
         """
 
     # Indexes. They may lie elsewhere than the documents, and be a little behind.
@@ -90,12 +73,6 @@ class Backend(Protocol):
 
         Each of them is examined, and gets its next hint.
         """
-
-    async def sessions(self, principal: str | None = None) -> list[str]:
-        """Return the keys of all open sessions, or of one principal's."""
-
-    async def subscribers(self, uri: str) -> list[str]:
-        """Return the sessions that have subscribed to a resource."""
 
     async def oldest_finished(self) -> tuple[str, str] | None:
         """Return the oldest complete stream without a reader: the key of its session, and its name."""

@@ -15,7 +15,7 @@ names what the store has to do besides in `Document.told`: wake-ups, and changes
 changes anything: a rule that raises has changed nothing. A rule depends on nothing but its arguments, so it can be
 applied again to a newer document.
 
-Who applies them. `stores/sessions.py` has the commands: load the document, apply the rule, commit. The memory store
+Who applies them. `stores/base` has the commands: load the document, apply the rule, commit. The memory store
 applies a rule to the document itself, so a plain call costs no more than the rule. Decision 21 has the reasons, and how
 a store that several processes share follows.
 

@@ -9,8 +9,9 @@
     replicas   replicas.py   several processes, one store         OneProcess
 
 `Store` has all four parts, and the engine sees only `Store`. No store writes the required part by itself: the rules of
-a session are in `limpet.core.rules`, the commands that apply them in `stores/sessions.py`, and a store is a backend
-for them (`stores/shared/shelf.py`); `docs/stores.md` shows a complete one. A feature that needs a missing part raises
+a session are in `limpet.core.rules`. A command here names the rule, and the answer for a session that is unknown or
+closed; the backend applies the rule (`stores/backend.py`), or is one of drafts (`stores/shared/shelf.py`).
+`docs/stores.md` shows a complete one. A feature that needs a missing part raises
 `ConfigError`, which names the store and the feature. `limpet.testing` has the tests of a backend.
 
 Rules for every call of every part:
@@ -69,7 +70,7 @@ from limpet.stores.base.replicas import (
     is_inbox_full,
     lease_ended,
 )
-from limpet.stores.base.required import RequiredPart
+from limpet.stores.base.required import RequiredPart, SessionCommands
 from limpet.stores.base.sessions import LINGER_SECONDS, LINGER_SHARE, SessionPart
 from limpet.stores.base.state import NoState, StatePart, refuse_state
 from limpet.stores.base.streams import StreamPart
@@ -121,6 +122,7 @@ __all__ = [
     "Refusal",
     "ReplicaPart",
     "RequiredPart",
+    "SessionCommands",
     "SessionPart",
     "SessionRecord",
     "StatePart",

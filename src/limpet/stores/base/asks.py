@@ -3,9 +3,11 @@
 from typing import Protocol
 
 from limpet.core.records import Answered, Refusal
+from limpet.core.rules import asks
+from limpet.stores.backend import GONE, Backend
 
 
-class AskPart(Protocol):
+class AskPart(Backend, Protocol):
     """The calls for asks."""
 
     async def ask(self, key: str, ask: str, stream: str) -> bool:
@@ -18,6 +20,7 @@ class AskPart(Protocol):
         Raises:
             SessionGone: the session is unknown or closed.
         """
+        return await self.apply(key, GONE, asks.ask, ask, stream, self.me, self._limits.asks)
 
     async def answer(
         self, key: str, principal: str, ask: str, digest: bytes, payload: bytes
@@ -29,9 +32,13 @@ class AskPart(Protocol):
         client that did not receive our 202 may send its answer again. An ask that was forgotten without an answer is
         UNKNOWN.
         """
+        now = self.now()
+        return await self.apply(key, Refusal.NO_SESSION, asks.answer, principal, ask, digest, payload, now)
 
     async def take_answer(self, key: str, ask: str) -> bytes | None:
         """Return the answer of an ask, which stays; empty while the ask waits; None if it is unknown or forgotten."""
+        return await self.apply(key, None, asks.take_answer, ask)
 
     async def withdraw(self, key: str, ask: str) -> None:
         """Forget an ask; its caller has taken the answer, or waits no longer. An unknown ask is ignored."""
+        await self.apply(key, None, asks.withdraw, ask, self.now())

@@ -20,6 +20,9 @@ from typing import Protocol
 
 from limpet.core.ledger import Account
 from limpet.core.records import Claim, Claimed, Closed, Duplicate, Refusal, SessionRecord
+from limpet.core.rules import calls, turns
+from limpet.stores.backend import GONE
+from limpet.stores.base.streams import RoomPart
 from limpet.wire.jsonrpc import RequestId
 
 
@@ -46,7 +49,7 @@ class AtOnce(Protocol):
         """Has the effect of `settle` without a terminal message."""
 
 
-class ExchangePart(Protocol):
+class ExchangePart(RoomPart, Protocol):
     """The calls for exchanges, and for their turns where calls run in order."""
 
     async def claim(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
@@ -69,6 +72,10 @@ class ExchangePart(Protocol):
             StoreUnavailable: also if this incarnation of the replica was declared dead, as `attach` does:
                 no other replica would search for work that it begins now.
         """
+        most = self._limits.running + self._limits.queued
+        return await self.apply(
+            key, Refusal.NO_SESSION, calls.claim, principal, claim, self.me, most, self.now()
+        )
 
     async def give_back(self, key: str, stream: str, fence: int = 0) -> None:
         """Record that a request does not start, because no connection waits for its answer.
@@ -77,6 +84,7 @@ class ExchangePart(Protocol):
         the caller has not claimed it: if another replica has, only the next claim of this stream there ends it.
         Nothing happens if the session is unknown or closed, or if the exchange has ended or has another fence.
         """
+        await self.apply(key, None, calls.give_back, stream, fence, self.now())
 
     async def settle(
         self, key: str, stream: str, fence: int, terminal: bytes | None, *, tag: int = 0, keep: bool = False
@@ -95,6 +103,12 @@ class ExchangePart(Protocol):
             StreamClosed: it has ended in another way, which stands.
             SessionGone: the session is unknown or closed.
         """
+        if terminal is None:
+            await self.apply(key, GONE, calls.end_plain, stream, fence, self.now())
+        else:
+            await self.apply(key, GONE, calls.settle, stream, fence, terminal, self.at(), tag=tag, keep=keep)
+        if self.over > 0:
+            await self._make_room(key)
 
     async def keep(self, key: str, stream: str, claim: Claim, terminal: bytes | None, *, tag: int) -> None:
         """Keep the answer of a settled exchange for a repeat, because the write to the client failed afterwards.
@@ -103,6 +117,9 @@ class ExchangePart(Protocol):
         or closed, if the id is in use again, if a reader has received the whole stream, or if the stream is forgotten:
         the client has the answer, or may use the id for another request.
         """
+        await self.apply(key, None, calls.keep, stream, claim, terminal, self.at(), tag=tag)
+        if self.over > 0:
+            await self._make_room(key)
 
     async def cancel(self, key: str, principal: str, request_id: RequestId) -> None:
         """Send CANCEL for the exchange in flight under this id.
@@ -110,6 +127,7 @@ class ExchangePart(Protocol):
         Nothing happens if the session is unknown, closed or another principal's, or if no exchange or more than one
         has this id.
         """
+        await self.apply(key, None, calls.cancel, principal, request_id)
 
     async def turn(self, key: str, stream: str, fence: int) -> bool:
         """Return True if a call may start: no call of its session with a smaller fence is in flight or holds its turn.
@@ -118,6 +136,7 @@ class ExchangePart(Protocol):
             Fenced, StreamClosed: the call has ended.
             SessionGone: the session is unknown or closed.
         """
+        return await self.apply(key, GONE, turns.turn, stream, fence)
 
     async def hold_turn(self, key: str, stream: str, fence: int) -> None:
         """Keep the turn of a call beyond its end, until `pass_turn`, or until this replica is declared dead.
@@ -125,6 +144,9 @@ class ExchangePart(Protocol):
         Raises:
             Fenced, StreamClosed, SessionGone: as `turn`.
         """
+        await self.apply(key, GONE, turns.hold_turn, stream, fence, self.me)
 
     async def pass_turn(self, key: str, stream: str, fence: int) -> None:
         """End a turn that was held under this fence, and send TURN for the call that may start now. Never raises."""
+        await self.apply(key, None, turns.pass_turn, stream, fence)
+        await self.apply(key, None, turns.wake_next)

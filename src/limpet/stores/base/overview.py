@@ -1,5 +1,7 @@
 """The overview: the view of operators. No call of this part changes anything, and none counts as a sign of a client.
 
+`look`, the view of one session, is in `sessions.py`.
+
 A listing goes by the keys of sessions, in their order, page after page. The cost of a page does not depend on the
 number of sessions. A session that is open during the whole listing is on exactly one page. Logs show the first
 characters of a key, so the page after these characters begins with the session that has this short name.
@@ -35,12 +37,6 @@ class Totals(Struct, frozen=True):
 
 class OverviewPart(Protocol):
     """The calls for operators."""
-
-    async def look(self, key: str) -> Status | None:
-        """Return an open session; None if no session is open under the key.
-
-        The engine also uses it to see whether a session is open. Nothing of it reaches a client.
-        """
 
     async def sessions_after(self, after: str, *, limit: int) -> Listing:
         """Return the sessions whose keys follow `after`, at most `limit` of them. Empty: from the first one."""

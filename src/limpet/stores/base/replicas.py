@@ -12,7 +12,7 @@ A store for one process inherits `OneProcess` and implements none of this.
 from collections.abc import Collection
 from typing import Final, NamedTuple, Protocol
 
-from limpet.core.records import Closed, Orphan, Probed, SessionRecord
+from limpet.core.records import Closed, Orphan
 from limpet.errors import StoreUnavailable
 
 INBOX: Final = 10_000
@@ -120,26 +120,6 @@ class ReplicaPart(Protocol):
         True for exactly one of all callers, and only while the exchange is still that owner's and in flight. Later
         writes of the owner raise Fenced.
         """
-
-    # Readers at other replicas
-
-    async def probe(self, key: str, stream: str) -> Probed | None:
-        """Return where an exchange is read, and send PROBE there if it is another replica. None if it is unknown."""
-
-    async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
-        """Answer a probe: the reader of the stream is alive, or was silent for so long that another takes its place."""
-
-    # Homes
-
-    async def take_home(self, key: str, expected: str) -> SessionRecord | None:
-        """Make this replica the home of a session if its home is `expected`. Not a sign of the client.
-
-        Returns the record as it is now: its home is this replica, or another one that was faster. None if the session
-        is unknown or closed. With this replica as `expected` nothing changes: the caller learns the home.
-        """
-
-    async def subscriptions(self, key: str) -> list[str]:
-        """Return the resources that a session subscribed to, for its new home. Empty if it is unknown or closed."""
 
     # Between replicas
 

@@ -10,8 +10,12 @@ from limpet.stores.base.streams import StreamPart
 from limpet.stores.base.wakeups import OnWake
 
 
-class RequiredPart(SessionPart, ExchangePart, StreamPart, AskPart, OverviewPart, Protocol):
-    """Sessions, exchanges, streams, asks and the overview, and the life of the store object itself."""
+class SessionCommands(SessionPart, ExchangePart, StreamPart, AskPart, Protocol):
+    """All commands that concern one session."""
+
+
+class RequiredPart(SessionCommands, OverviewPart, Protocol):
+    """The commands, the overview, and the life of the store object itself."""
 
     def bind(self, on_wake: OnWake) -> None:
         """Send the wake-ups of this process to `on_wake`; a store that was closed is open again.

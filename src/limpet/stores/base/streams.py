@@ -23,11 +23,26 @@ most `Limits.finished_streams` complete streams; beyond that they are forgotten 
 
 from typing import Protocol
 
-from limpet.core.records import Attached, Refusal
+from limpet.core.records import Attached, Probed, Refusal
+from limpet.core.rules import readers, streams
 from limpet.core.stream import NewEvents, Position, StreamPage
+from limpet.stores.backend import GONE, Backend
 
 
-class StreamPart(Protocol):
+class RoomPart(Backend, Protocol):
+    """Room in the whole store."""
+
+    async def _make_room(self, key: str) -> None:
+        """After a write: while the store is over its budget, forget complete streams, then cut the largest log."""
+        while self.over > 0 and (oldest := await self.oldest_finished()) is not None:
+            if not await self.apply(oldest[0], False, streams.forget_finished, oldest[1]):  # noqa: FBT003
+                break
+        while (over := self.over) > 0:
+            if not await self.apply(key, False, streams.cut_largest, over, self._limits):  # noqa: FBT003
+                break
+
+
+class StreamPart(RoomPart, Protocol):
     """The calls for streams and their readers."""
 
     async def open_stream(self, key: str, stream: str, fence: int, tag: int) -> Position:
@@ -39,6 +54,7 @@ class StreamPart(Protocol):
         Raises:
             Fenced, StreamClosed, SessionGone: as `settle`.
         """
+        return await self.apply(key, GONE, streams.open_stream, stream, fence, tag)
 
     async def append(self, key: str, stream: str, fence: int, events: NewEvents) -> Position:
         """Add one or more events, in this order, and send STREAM once. Returns the position of the last one.
@@ -55,6 +71,10 @@ class StreamPart(Protocol):
             StreamClosed: the exchange has ended, or its stream was never opened. Nothing was written.
             SessionGone: the session is unknown or closed.
         """
+        position: Position = await self.apply(key, GONE, streams.append, stream, fence, events, self.at())
+        if self.over > 0:
+            await self._make_room(key)
+        return position
 
     async def read(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
@@ -90,6 +110,10 @@ class StreamPart(Protocol):
         has no stream yet. UNRESUMABLE if the session has no such stream or position. WITHDRAWN if its claim was given
         back. BUSY if another reader has the place (only with `since`).
         """
+        now = self.now()
+        return await self.apply(
+            key, Refusal.NO_SESSION, readers.attach, principal, stream, cursor, since, self.me, now
+        )
 
     async def detach(
         self, key: str, stream: str, generation: int, cursor: Position | None, *, broke: bool
@@ -103,3 +127,13 @@ class StreamPart(Protocol):
         If the session or the stream is unknown, or the stream has no reader or one of another generation, nothing
         changes and False is returned.
         """
+        now = self.now()
+        return await self.apply(key, False, readers.detach, stream, generation, cursor, now, broke=broke)  # noqa: FBT003
+
+    async def probe(self, key: str, stream: str) -> Probed | None:
+        """Return where an exchange is read, and send PROBE there if it is another replica. None if it is unknown."""
+        return await self.apply(key, None, readers.probe, stream, self.me)
+
+    async def vouch(self, key: str, stream: str, *, alive: bool) -> None:
+        """Answer a probe: the reader of the stream is alive, or was silent for so long that another takes its place."""
+        await self.apply(key, None, readers.vouch, stream, alive=alive)

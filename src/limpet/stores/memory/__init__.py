@@ -4,7 +4,7 @@ It is the reference for every other store: where the contract and the tests do n
 one (`tests/properties` compares them under random commands).
 
     MemoryStore ── store.py                     the store object, and the shortcut for plain calls
-     ├─ SessionCommands ── stores/sessions.py   the commands of a session: load, rule, commit
+     ├─ SessionCommands ── stores/base          the commands of a session: load, rule, commit
      │   └─ core/rules                          the rules
      ├─ MemoryBackend ── backend.py             the documents, and their indexes
      │   ├─ MemoryDocument                      one session, with its logs (`core.stream.Log`)

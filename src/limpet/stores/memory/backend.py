@@ -20,11 +20,10 @@ from limpet.core.rules.life import close, is_crowded
 from limpet.core.stream import Position, StreamPage
 from limpet.errors import SessionGone
 from limpet.stores.backend import GONE, P, R, Rule, Why
-from limpet.stores.base import LINGER_SHARE, OnWake
+from limpet.stores.base import LINGER_SHARE, OnWake, SessionCommands
 from limpet.stores.kept import Kept
 from limpet.stores.memory.lingering import Lingering
 from limpet.stores.memory.state import KeptFields
-from limpet.stores.sessions import SessionCommands
 
 STREAM_BYTES: Final = 1_536
 """The memory of a stream or a kept answer besides its bytes (`python -m tests.attacks.costs`: about 1,000)."""

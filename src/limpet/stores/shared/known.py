@@ -19,8 +19,7 @@ from limpet.core.records import WakeUp
 from limpet.core.rules.document import Document, replica_of
 from limpet.errors import StoreError
 from limpet.ports import Observer, Random
-from limpet.stores.base import OnWake
-from limpet.stores.sessions import SessionCommands
+from limpet.stores.base import OnWake, SessionCommands
 from limpet.stores.shared.commit import Stale
 from limpet.stores.shared.draft import SharedDocument
 from limpet.stores.shared.entry import KnownSession

@@ -50,9 +50,13 @@ class SqliteSessions(SharedSessions):
     _worker: Worker
 
     @property
-    def me(self) -> str:  # type: ignore[override]
+    def me(self) -> str:
         """The incarnation of this process."""
         return self._identity.owner
+
+    @me.setter
+    def me(self, owner: str) -> None:
+        self._identity.owner = owner
 
     # The shelf
 

@@ -39,7 +39,7 @@ def _sweep(tx: Transaction) -> None:
     tx.tidy()
 
 
-class SqliteStore(SqliteSessions, StateCommands, TaskCommands):  # type: ignore[override]
+class SqliteStore(SqliteSessions, StateCommands, TaskCommands):
     """Everything in one file.
 
     The file must be on a disk of this host: network file systems lack the locks that SQLite needs.
@@ -162,7 +162,7 @@ class SqliteStore(SqliteSessions, StateCommands, TaskCommands):  # type: ignore[
         if found not in (schema.FORMAT, self._other_format):
             self._observer.note("store.formats", format=schema.FORMAT, other=found)
         self._other_format = found
-        self._identity.owner = f"{self.replica}.{incarnation}"
+        self.me = f"{self.replica}.{incarnation}"
         return incarnation
 
     async def post_notice(self, notice: bytes, *, seconds: float) -> list[bytes]:
