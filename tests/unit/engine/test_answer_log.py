@@ -14,12 +14,11 @@ from limpet.testing.store.bench import KEY, PRINCIPAL, record
 from tests.stores import ScriptedStore
 from tests.support import virtual_test
 
-COMMANDS = ("append", "settle", "read")
 
-
+@pytest.mark.parametrize("command", ["append", "settle", "read"])
 @pytest.mark.parametrize("lost", [False, True], ids=["not applied", "its reply is lost"])
 @virtual_test
-async def test_it_is_written_once_and_to_its_end_when_the_store_is_back(*, lost: bool) -> None:
+async def test_it_is_written_once_and_to_its_end_when_the_store_is_back(command: str, *, lost: bool) -> None:
     store = ScriptedStore()
     await store.open(record(), evict=False)
     claimed = await store.claim(KEY, PRINCIPAL, Claim(1, "answer", b"digest"))
@@ -29,9 +28,9 @@ async def test_it_is_written_once_and_to_its_end_when_the_store_is_back(*, lost:
     forwarded: Any = SimpleNamespace(session=KEY, stream="answer")
     log = _AnswerLog(runtime, forwarded, claimed.fence, start)
     if lost:
-        store.lose_replies(*COMMANDS)
+        store.lose_replies(command)
     else:
-        store.fail(*COMMANDS)
+        store.fail(command)
 
     async def answer() -> None:
         await log.silence()
