@@ -1,7 +1,7 @@
 """`python -m tests.bugbank.mutants [MODULE …]`: change one operator, value or cell of the pure code at a time; a test must fail.
 
-A mutant is a function whose code object is replaced, or a table of states with another cell. pytest collects the tests once. For each mutant the process forks, the child puts the mutant in and runs
-the tests until one fails: most mutants take a second. The rows of the modules are written to `docs/proof.md`, the survivors to `docs/proof/mutants.txt`, where
+A mutant is a function whose code object is replaced, or a table of states with another cell. pytest collects the tests once, and notes which functions each test
+calls. For each mutant the process forks, the child puts the mutant in and runs the tests that call its function until one fails: most mutants take less than a second. The rows of the modules are written to `docs/proof.md`, the survivors to `docs/proof/mutants.txt`, where
 each gets a reason by hand; one without a reason makes this command fail. Name modules to try them again: the rows of the others stay. `--survivors` tries
 only what survived the last time.
 """
@@ -12,19 +12,23 @@ import copy
 import importlib
 import inspect
 import os
+import pickle
 import pkgutil
 import re
 import signal
 import sys
 import textwrap
+import threading
 import time
-from collections import Counter
-from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from itertools import pairwise
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import starmap, zip_longest
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
-from typing import Any, Final, NamedTuple
+from tempfile import TemporaryFile
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import IO, Any, Final, NamedTuple
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -35,9 +39,22 @@ from limpet.stores import memory, shared
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "proof.md"
-TESTS: Final = ("tests/rules", "tests/unit/core", "tests/unit/stores")
-SECONDS: Final = 20
-"""Of the processor. A mutant that lets the tests run for longer is found."""
+TESTS: Final = (
+    *(
+        "tests/rules",
+        "tests/unit/core",
+        "tests/unit/stores",
+        "tests/unit/engine",
+        "tests/contracts/test_store.py",
+    ),
+    *(
+        f"tests/properties/test_{name}.py"
+        for name in ("accounting", "drafts", "exchange_table", "fate_table")
+    ),
+    *(f"tests/properties/test_{name}.py" for name in ("gate", "log", "shared_model")),
+)
+SECONDS: Final = 15
+"""Of the processor. A mutant that lets a test run for longer is found."""
 NO_MUTANT: Final = 77
 """The exit status of a child whose mutant cannot be made."""
 MODULES: Final = tuple(
@@ -238,32 +255,87 @@ def _put(name: str, right: Any, broken: Any) -> Iterator[None]:
         vars(module)[name] = right
 
 
-def _end_of_child(session: pytest.Session, mutant: Mutant | None) -> int:
-    """Run the tests until one fails, with a mutant; return 0 if none fails."""
+def _fails(item: pytest.Item, following: pytest.Item | None) -> bool:
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    with applied(mutant) if mutant else nullcontext(True) as is_there:
-        if not is_there:
-            return NO_MUTANT
-        own = mutant.module.rpartition(".")[2] if mutant else ""
-        items = sorted(session.items, key=lambda item: own not in item.path.name)  # those of the module first
-        for item, following in pairwise([*items, None]):
-            assert item is not None
-            if any(report.failed for report in runtestprotocol(item, log=False, nextitem=following)):
-                return 1
-    return 0
+    return any(report.failed for report in runtestprotocol(item, log=False, nextitem=following))
 
 
-def survives(session: pytest.Session, mutant: Mutant | None) -> bool | None:
-    """Return True if no test finds a mutant; None if the change cannot be made. Without a mutant, True if all tests pass."""
+def _end_of_child(items: Sequence[pytest.Item], mutant: Mutant) -> int:
+    """Run the tests until one fails, with a mutant; return 0 if none fails."""
+    own = mutant.module.rpartition(".")[2]
+    inorder = sorted(items, key=lambda item: own not in item.path.name)  # those of the module first
+    with applied(mutant) as is_there:
+        return int(any(starmap(_fails, _with_next(inorder)))) if is_there else NO_MUTANT
+
+
+def _with_next(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
+    return zip_longest(items, items[1:])
+
+
+def _in_a_child(act: Callable[[], int]) -> int:
+    """Return what a function returns in a process of its own; a signal that ends it is a negative number."""
     child = os.fork()
     if not child:
         end = 1
         try:
-            end = _end_of_child(session, mutant)
+            end = act()
         finally:
             os._exit(end)
-    _, status = os.waitpid(child, 0)
-    return None if os.waitstatus_to_exitcode(status) == NO_MUTANT else status == 0
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def calls(items: Sequence[pytest.Item]) -> dict[CodeType, list[pytest.Item]]:
+    """Return the tests that call each function, by its code. All of them must pass."""
+    with TemporaryFile() as found:
+        assert not _in_a_child(partial(_note_calls, items, found)), "the tests fail without a mutant"
+        found.seek(0)
+        numbers = pickle.load(found)  # noqa: S301 - our own child wrote it
+    codes = [
+        function.__code__ for module in MODULES for _, function in functions(importlib.import_module(module))
+    ]
+    return {code: [items[number] for number in numbers.get(_where(code), ())] for code in codes}
+
+
+def code_before(mutant: Mutant) -> CodeType:
+    """Return the code of the function that a mutant changes."""
+    return dict(functions(importlib.import_module(mutant.module)))[mutant.function].__code__
+
+
+def _where(code: CodeType) -> tuple[str, int]:
+    return code.co_filename, code.co_firstlineno
+
+
+def _note_calls(items: Sequence[pytest.Item], found: IO[bytes]) -> int:
+    numbers = defaultdict[tuple[str, int], list[int]](list)
+    for number, (item, following) in enumerate(_with_next(items)):
+        seen = set[CodeType]()
+        note = _note_in(seen)
+        threading.setprofile(note)
+        sys.setprofile(note)
+        failed = _fails(item, following)
+        sys.setprofile(None)
+        if failed:
+            print(f"fails without a mutant: {item.nodeid}")
+            return 1
+        for place in {_where(code) for code in seen}:
+            numbers[place].append(number)
+    pickle.dump(dict(numbers), found)
+    found.flush()
+    return 0
+
+
+def _note_in(seen: set[CodeType]) -> Callable[[FrameType, str, object], None]:
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            seen.add(frame.f_code)
+
+    return note
+
+
+def survives(items: Sequence[pytest.Item], mutant: Mutant) -> bool | None:
+    """Return True if no test finds a mutant; None if the change cannot be made."""
+    end = _in_a_child(partial(_end_of_child, items, mutant))
+    return None if end == NO_MUTANT else end == 0
 
 
 class Hunt:
@@ -277,13 +349,14 @@ class Hunt:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        assert survives(session, None), "the tests fail without a mutant"
+        callers = calls(session.items)
         for module in self._modules:
             name, left = _short(module), list[str]()
             outcomes = list[bool]()
             for mutant in mutants(module):
                 is_found = self._only is not None and mutant.text() not in self._only
-                outcome = False if is_found else survives(session, mutant)
+                items = session.items if mutant.function in TABLES else callers[code_before(mutant)]
+                outcome = False if is_found else survives(items, mutant)
                 outcomes += [] if outcome is None else [outcome]
                 if outcome:
                     left.append(mutant.text())
