@@ -206,3 +206,21 @@ def test_the_newest_event_stays_also_if_it_alone_is_too_large(doc: Document) -> 
     streams.open_stream(doc, "open", fence := begun(doc, "open", 9), 7)
     streams.append(doc, "open", fence, [(8, b"x" * 100)], At(5.0, ME, tight(session_bytes=50), spare=1 << 30))
     assert [bytes(event.data) for event in doc.logs["open"].events] == [b"x" * 100]
+
+
+def test_a_session_gives_up_its_last_small_events_and_without_a_log_it_gives_up_none(doc: Document) -> None:
+    assert not streams.cut_largest(doc, 10, LIMITS)
+    assert doc.size == 0
+    streams.open_stream(doc, "open", fence := begun(doc, "open", 9), 7)
+    for tag in range(3):
+        streams.append(doc, "open", fence, [(tag, b"x")], AT)
+    assert [streams.cut_largest(doc, 1, LIMITS) for _ in range(3)] == [True, True, False]
+    assert doc.size == 1
+
+
+def test_an_isolated_answer_that_is_dropped_leaves_no_end() -> None:
+    doc = Document(replace(record(), isolate=True), 0.0)
+    calls.settle(doc, "a", begun(doc), b"last", AT, tag=9, keep=True)
+    readers.detach(doc, "a", 0, None, 5.0, broke=True)
+    assert streams.drop_finished(doc)
+    assert doc.exchanges == {}
