@@ -1,7 +1,7 @@
 """Mistakes that others have made, or that we could: each a small patch that puts it back.
 
 A bug is a context in which the mistake is there. It names what must find it: scenarios of the
-simulation with the invariant that breaks, a scene of two replicas, or the contract of stores.
+simulation with the invariant that breaks, a scene of two replicas, one test, or the contract of stores.
 """
 
 import asyncio
@@ -47,6 +47,7 @@ from limpet.stores.base import (
 from limpet.stores.memory import MemoryStore
 from limpet.stores.memory.state import MemoryState
 from tests.bugbank import homes, replicas
+from tests.bugbank.details import DETAILS
 from tests.bugbank.rules import MISTAKES
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import FaultyStore
@@ -59,10 +60,12 @@ class Bug(Struct, frozen=True):
 
     patches: Patches
     scenario: str = ""
-    """The simulation that finds it; empty: the contract of stores does."""
+    """The simulation that finds it."""
     invariant: str = ""
     scene: str = ""
     """The scene of two replicas (`replicas.py`) that finds it."""
+    test: str = ""
+    """The test that finds it (`details.py`)."""
     origin: str = ""
     """Where the mistake was made: a trap of docs/traps.md, a law, or a commit of ours."""
 
@@ -569,4 +572,5 @@ _ORIGINS: Final = {
 BUGS: Final[dict[str, Bug]] = {
     **{name: replace(bug, origin=_ORIGINS[name]) for name, bug in _MADE.items()},
     **{name: Bug(one.patches, origin=one.origin) for name, one in MISTAKES.items()},
+    **{name: Bug(one.patches, origin=one.origin, test=one.test) for name, one in DETAILS.items()},
 }

@@ -26,10 +26,12 @@ class _Memory(RuleBook):
         yield [MemoryStore(limits, clock)]
 
 
-def found_by(bug: Bug) -> Literal["simulation", "two replicas", "rules"]:
+def found_by(bug: Bug) -> Literal["simulation", "test", "two replicas", "rules"]:
     """Return which harness must find a mistake."""
     if bug.scenario:
         return "simulation"
+    if bug.test:
+        return "test"
     return "two replicas" if bug.scene else "rules"
 
 

@@ -1,9 +1,10 @@
-"""Every mistake of the bank is found, within seconds, by the simulation, by two replicas whose commands meet, or by the tests of the rules."""
+"""Every mistake of the bank is found, within seconds: by the simulation, by two replicas whose commands meet, by one test, or by the tests of the rules."""
 
 import pytest
 
 from limpet.stores.memory import MemoryStore
 from tests.bugbank.bugs import BUGS
+from tests.bugbank.details import DETAILS
 from tests.bugbank.finding import TRIED, broken_sentences, found_by, seeds_until_found
 from tests.bugbank.replicas import broken_scenes
 
@@ -39,6 +40,14 @@ def test_two_replicas_find(name: str) -> None:
     bug = BUGS[name]
     with bug.patches():
         assert bug.scene in broken_scenes()
+
+
+@pytest.mark.parametrize("name", DETAILS)
+def test_one_test_finds(name: str) -> None:
+    detail = DETAILS[name]
+    assert not detail.is_found()
+    with detail.patches():
+        assert detail.is_found()
 
 
 def test_without_a_bug_the_scenes_of_two_replicas_pass() -> None:
