@@ -85,7 +85,7 @@ class HttpConnector(Connector):
 
     async def connect_older(self, receiver: Receiver) -> UpstreamLink:
         """Open the stream of HTTP+SSE."""
-        duplex = SseDuplex(self._server)
+        duplex = SseDuplex(self._server, receiver.keep)
         await duplex.open()
         return DuplexLink(duplex, receiver, self._server.observer)
 

@@ -43,7 +43,7 @@ from limpet.protocol.sessionless import NAMED, VERSION
 from limpet.single_flight import SingleFlight
 from limpet.transports.http import HttpAnswer
 from limpet.upstream.http_server import SESSION, HttpServer
-from limpet.upstream.incoming import UNSENT
+from limpet.upstream.incoming import FREE, UNSENT
 from limpet.upstream.link import Doubtful, EndReason, LinkEnd, Receiver, SessionLost
 from limpet.upstream.pending import OutgoingRequest
 from limpet.wire.jsonrpc import Response, request_message
@@ -179,12 +179,15 @@ class HttpLink:
                 chunk = await stream.next(answer)
                 if not chunk:
                     return
-                for event in parser.feed(chunk):
+                events = parser.feed(chunk)
+                if len(chunk) >= FREE:
+                    # They may wait for a slow client.
+                    self._keep(len(chunk) + parser.kept, request)
+                for event in events:
                     stream.saw(event.id, event.retry)
                     if event.data:
-                        await self._take_event(event.data, request)
-                if request is not None and not request.answer.done():
-                    request.received(parser.kept)
+                        await self._take_event(event.data, request, answer)
+                self._keep(parser.kept, request)
         except WireError as error:
             self._server.observer.note("client.stream_broke", error=error)
             # After a resume the stream would bring the same event again.
@@ -197,10 +200,22 @@ class HttpLink:
         finally:
             answer.close()
 
-    async def _take_event(self, data: bytes, request: OutgoingRequest | None) -> None:
+    async def _take_event(self, data: bytes, request: OutgoingRequest | None, answer: HttpAnswer) -> None:
         self.receiver.take(self, data, request)
-        if request is not None and not request.answer.done():
-            await request.room()
+        if request is not None and not request.answer.done() and (room := request.room()) is not None:
+            answer.stall()
+            await room
+
+    def _keep(self, size: int, request: OutgoingRequest | None) -> None:
+        """Charge bytes of a stream that have arrived and are not taken.
+
+        Raises:
+            WireError, OutcomeUnknown: there is no memory for them.
+        """
+        if request is None:
+            self.receiver.keep(size)
+        elif not request.answer.done():
+            request.received(size)
 
     async def _resume(self, stream: "_ResumedStream", request: OutgoingRequest) -> HttpAnswer | None:
         """Resume the stream of a request; None if its result came on another stream meanwhile.

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import Struct
 
-from limpet.errors import Broken, LimpetError, NotSent, WireError
+from limpet.errors import INTERNAL_ERROR, Broken, LimpetError, NotSent, WireError
 from limpet.ports import Observer
 from limpet.protocol.params import cancellation_reason
 from limpet.upstream.incoming import FREE, IncomingRequests
@@ -152,7 +152,7 @@ class Receiver:
         closed. After a
         break it is another object: a change may have been missed."""
         self.reserve: Reserve | None = None
-        """For a long message that is being read from a program; None: there is no limit but its length."""
+        """For a long message that belongs to no request and is being read; None: there is no limit but its length."""
         self.on_missed: Callable[[], None] | None = None
         """Called when that stream is open again after a break, and could not be resumed."""
         self._on_end: OnEnd | None = None
@@ -187,6 +187,15 @@ class Receiver:
                 # The requests of a batch share the cost of the batch: the first one is charged for all.
                 size, data = cost(data, sys.maxsize), b""
             self.take_message(link, one, origin, size)
+
+    def keep(self, size: int) -> None:
+        """Charge the bytes of a message that belongs to no request and is not complete; 0: there is none.
+
+        Raises:
+            WireError: there is no memory for it.
+        """
+        if self.reserve is not None and not self.reserve(size if size >= FREE else 0):
+            raise WireError(INTERNAL_ERROR, "there is no memory for a message of the server")
 
     def refuse(self, link: UpstreamLink, found: Recognised | None, error: WireError) -> None:
         """End the request that an invalid message belongs to.

@@ -5,7 +5,7 @@ another request, finds its own request or none.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from limpet.errors import (
@@ -66,13 +66,13 @@ class OutgoingRequest:
         was_answered = self.answer.done() and not self.answer.cancelled()
         return self.method != "initialize" and not was_answered
 
-    async def room(self) -> None:
-        """Wait until the owner can take more messages of this request, if it has a `room` to wait for."""
-        if self.owner is not None and (room := getattr(self.owner, "room", None)) is not None:
-            await room()
+    def room(self) -> Awaitable[None] | None:
+        """Return None, or an awaitable for the time at which the owner can take more messages of this request."""
+        room = getattr(self.owner, "room", None)
+        return None if room is None else room()
 
     def received(self, size: int) -> None:
-        """Tell the owner, if it has a method `received`, how much of a response has arrived that is not complete.
+        """Tell the owner, if it has a method `received`, how many bytes have arrived that are not taken yet.
 
         It may raise, to stop the reading.
         """

@@ -13,6 +13,7 @@ not executed. A POST whose connection breaks may have been: its answer can no lo
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from urllib.parse import urljoin
 
 from limpet.auth.urls import origin
@@ -28,8 +29,10 @@ class SseDuplex:
 
     exit_status = None
 
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(self, server: HttpServer, keep: Callable[[int], None]) -> None:
+        """`keep` charges the bytes of an event that is not complete; it raises WireError if there is no memory."""
         self._server = server
+        self._keep = keep
         self._stream: HttpAnswer | None = None
         self._parser = EventParser(server.limits.line, server.limits.message)
         self._events: list[ReceivedEvent] = []
@@ -86,6 +89,7 @@ class SseDuplex:
             if not chunk:
                 return None
             self._events += self._parser.feed(chunk)
+            self._keep(self._parser.kept)
         return self._events.pop(0)
 
     async def write(self, message: bytes) -> None:

@@ -1,7 +1,7 @@
-"""A link to a URL whose server does not answer."""
+"""A link to a URL: a server that does not answer, the headers, and what is kept of a stream."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -9,17 +9,21 @@ import msgspec
 import pytest
 
 from limpet.auth.authorizer import Authorizer
+from limpet.errors import ANSWER_DROPPED, OutcomeUnknown
 from limpet.ports import Ports, SystemClock, SystemRandom
 from limpet.testing import NotingObserver
 from limpet.transports.http import HttpAnswer, HttpTransport
 from limpet.upstream import http_link
+from limpet.upstream.backoff import Backoff
 from limpet.upstream.http_link import HttpLink
 from limpet.upstream.http_server import HttpServer
 from limpet.upstream.incoming import IncomingRequests
 from limpet.upstream.link import Receiver
 from limpet.upstream.pending import OutgoingRequest
 from limpet.upstream.settings import ClientLimits, ClientTimes
-from limpet.wire.jsonrpc import decode
+from limpet.upstream.sse_duplex import SseDuplex
+from limpet.wire.jsonrpc import decode, notification_message, result_message
+from limpet.wire.sse import event
 from tests.support import virtual_test
 
 
@@ -115,3 +119,142 @@ async def test_each_request_of_a_session_has_the_headers_of_server_link_credenti
             {**common, **(session if place else {}), "authorization": token, "x-own": one}
             for place, (token, one) in enumerate(zip(tokens, own, strict=True))
         ]
+
+
+class Wire:
+    """The connection of a response: whether it is read, and whether it was closed."""
+
+    def __init__(self) -> None:
+        self.is_read = True
+        self.is_closed = False
+
+    def pause(self) -> None:
+        self.is_read = False
+
+    def resume(self) -> None:
+        self.is_read = True
+
+    def abort(self) -> None:
+        self.is_closed = True
+
+
+class StreamServer:
+    """Answers each HTTP request with an event stream, which the test fills."""
+
+    limits = ClientLimits()
+    times = ClientTimes()
+    url = "http://a.example/sse"
+
+    def __init__(self) -> None:
+        self.observer = NotingObserver()
+        self.clock = SystemClock()
+        self.answers: list[tuple[HttpAnswer, Wire]] = []
+
+    def backoff(self) -> Backoff:
+        return Backoff(SystemRandom(), self.times.backoff)
+
+    async def open(self, *_request: Any, **_options: Any) -> HttpAnswer:
+        wire = Wire()
+        answer = HttpAnswer(cast("Any", wire), 200, [(b"content-type", b"text/event-stream")])
+        self.answers.append((answer, wire))
+        return answer
+
+
+class SlowOwner:
+    """Has room for messages after `reads` is set, and memory for so many bytes that are not taken."""
+
+    def __init__(self, memory: int) -> None:
+        self.memory = memory
+        self.reads = asyncio.Event()
+        self.kept = 0
+
+    def room(self) -> Any:
+        return None if self.reads.is_set() else self.reads.wait()
+
+    def received(self, size: int) -> None:
+        if size > self.memory:
+            raise OutcomeUnknown(ANSWER_DROPPED)
+        self.kept = size
+
+
+def streamed(
+    memory: int, reserve: Callable[[int], bool] | None = None
+) -> tuple[StreamServer, HttpLink, SlowOwner]:
+    server = StreamServer()
+    incoming = IncomingRequests(cast("Any", None), ClientLimits(), server.observer)
+    receiver = Receiver(incoming, lambda *_: None, decode, server.observer)
+    receiver.reserve = reserve
+    return server, HttpLink(cast("HttpServer", server), receiver), SlowOwner(memory)
+
+
+LONG = event(notification_message("notifications/message", {"level": "info", "data": "x" * 9_000}))
+
+
+@virtual_test
+async def test_a_stream_is_not_read_while_its_messages_wait_for_a_slow_client_and_they_are_charged() -> None:
+    server, link, owner = streamed(1_000_000)
+    call = asyncio.create_task(link.request(OutgoingRequest(1, "tools/call", {}, owner=owner)))
+    await asyncio.sleep(1)
+    ((answer, wire),) = server.answers
+    answer.add(LONG * 3)
+    await asyncio.sleep(1)
+    assert wire.is_read is False
+    assert owner.kept >= 3 * len(LONG)
+    owner.reads.set()
+    await asyncio.sleep(1)
+    assert bool(wire.is_read)
+    assert owner.kept == 0
+    answer.add(event(result_message(1, b"{}")))
+    assert await call == {}
+
+
+@virtual_test
+async def test_a_call_ends_whose_messages_have_no_memory_before_a_slow_client() -> None:
+    server, link, owner = streamed(20_000)
+    call = asyncio.create_task(link.request(OutgoingRequest(1, "tools/call", {}, owner=owner)))
+    await asyncio.sleep(1)
+    ((answer, wire),) = server.answers
+    answer.add(LONG * 3)
+    with pytest.raises(OutcomeUnknown, match="dropped"):
+        await call
+    assert wire.is_closed
+
+
+@virtual_test
+async def test_an_endless_line_of_a_standalone_stream_takes_no_more_than_there_is_memory_for() -> None:
+    kept: list[int] = []
+
+    def reserve(size: int) -> bool:
+        kept.append(size)
+        return size < 100_000
+
+    server, link, _ = streamed(0, reserve)
+    link.is_sessionless = False
+    await link.settled()
+    answer, wire = server.answers[0]
+    for _ in range(10):
+        answer.add(b"x" * 20_000)
+        await asyncio.sleep(0.01)
+    assert wire.is_closed
+    assert max(kept) == 100_000
+    assert server.observer.named("client.stream_broke")
+    await link.aclose(goodbye=False)
+
+
+@virtual_test
+async def test_an_endless_line_of_the_oldest_transport_takes_no_more_than_there_is_memory_for() -> None:
+    server, link, _ = streamed(0, lambda size: size < 100_000)
+    duplex = SseDuplex(cast("HttpServer", server), link.receiver.keep)
+    opening = asyncio.create_task(duplex.open())
+    await asyncio.sleep(1)
+    ((answer, wire),) = server.answers
+    answer.add(b"event: endpoint\ndata: /post\n\n")
+    await opening
+    reading = asyncio.create_task(duplex.read())
+    for _ in range(4):
+        answer.add(b"x" * 20_000)
+        await asyncio.sleep(1)
+    assert not reading.done()
+    answer.add(b"x" * 20_000)
+    assert await reading == b""
+    assert wire.is_closed

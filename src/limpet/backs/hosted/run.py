@@ -292,7 +292,8 @@ class HostedRun:
         if answered is None:
             # A handler that writes in a loop lets other tasks run, and waits for a client that reads slowly.
             await asyncio.sleep(0)
-            await origin.room()
+            if (room := origin.room()) is not None:
+                await room
 
     def _origin(self, item: Any) -> OutgoingRequest:
         number = self._dialect.call_id(item)

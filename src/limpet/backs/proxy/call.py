@@ -24,7 +24,7 @@ reads slowly.
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -310,9 +310,9 @@ class Call:
                 self.questions -= 1
 
     def received(self, size: int) -> None:
-        """Charge a long message of which so many bytes have arrived; 0: it is complete.
+        """Charge bytes that have arrived and are not taken: a part of a long message, or messages before a slow client.
 
-        The engine charges a whole answer (`handling.py`).
+        0: all are taken. The engine charges a whole answer (`handling.py`).
 
         Raises:
             OutcomeUnknown: there is no memory for it.
@@ -326,11 +326,14 @@ class Call:
         if self._charge is None or not self._charge.grow(size * COPIES, urgent=True):
             raise OutcomeUnknown(ANSWER_DROPPED)
 
-    async def room(self) -> None:
-        """Wait while many messages wait for a slow client. Called before the next message of this call is read."""
-        if self._outbox is not None and self._outbox.is_crowded:
-            with self.paused():
-                await self._outbox.flush()
+    def room(self) -> Awaitable[None] | None:
+        """Return an awaitable if many messages wait for a slow client: the next one of this call is read after it."""
+        outbox = self._outbox
+        return self._flush(outbox) if outbox is not None and outbox.is_crowded else None
+
+    async def _flush(self, outbox: Outbox) -> None:
+        with self.paused():
+            await outbox.flush()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
