@@ -47,7 +47,6 @@ class OneProcess:
         self._leased = False
 
     def bind(self, on_wake: OnWake) -> None:
-        """Send wake-ups there."""
         self.wake = on_wake
 
     async def prove(self) -> None:
@@ -58,13 +57,11 @@ class OneProcess:
         return self
 
     async def sessions_after(self: _Sessions, after: str, *, limit: int) -> Listing:
-        """Return the sessions that follow in the order of their keys."""
         keys = nsmallest(limit, filter(after.__lt__, await self.sessions()))
         found = [status for key in keys if (status := await self.look(key)) is not None]
         return Listing(found, keys[-1] if len(keys) == limit else "")
 
     async def totals(self: _Sessions) -> Totals:
-        """Look at all sessions."""
         found = [status for key in await self.sessions() if (status := await self.look(key)) is not None]
         detached = sum(status.state is SessionState.DETACHED for status in found)
         sizes = [(status.log_bytes, status.kept_bytes) for status in found]
@@ -83,11 +80,9 @@ class OneProcess:
         return {self.replica: inf} if self._leased else {}
 
     async def orphans(self) -> list[Orphan]:
-        """Return none."""
         return []
 
     async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:  # noqa: ARG002
-        """Reap nothing."""
         return False
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:  # noqa: ARG002
@@ -102,7 +97,6 @@ class OneProcess:
         return True
 
     async def inbox(self) -> list[Forwarded]:
-        """Return the requests that are not removed."""
         return [Forwarded(name, payload) for name, payload in self._inbox.items()]
 
     async def remove_forwarded(self, name: str, *, replica: str = "") -> bool:
@@ -125,7 +119,6 @@ class OneProcess:
         return Announced(str(self._announced), events, len(events) < self._announced - int(after))
 
     async def secret(self, name: str, candidate: bytes, *, seconds: float) -> bytes:
-        """Return the first candidate, while it is used."""
         now = self.now()
         kept = {one: secret for one, secret in self._secrets.items() if secret[1] > now}
         value, _ = kept.get(name, (candidate, 0.0))
@@ -140,5 +133,4 @@ class OneProcess:
         """Do nothing."""
 
     async def unreported_closings(self) -> list[Closed]:
-        """Return none."""
         return []

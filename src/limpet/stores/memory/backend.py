@@ -182,14 +182,9 @@ class MemoryBackend(SessionCommands):
             del self._subscribers[uri]
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
-        """Keep a new session.
-
-        If there is no room, evict the session of the principal that has been idle for the longest time.
-        """
         return self.open_now(record, evict=evict)
 
     def open_now(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
-        """Has the effect of `open`."""
         if record.key in self._sessions:
             return []
         evicted: list[Closed] = []
@@ -208,7 +203,6 @@ class MemoryBackend(SessionCommands):
         return evicted
 
     async def end(self, key: str, why: Why, ending: Ending | None = None) -> Closed | None:
-        """Close a session."""
         doc = self._sessions.get(key)
         if doc is None:
             return None
@@ -248,7 +242,6 @@ class MemoryBackend(SessionCommands):
     async def read(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
     ) -> StreamPage | None:
-        """Return the events after the cursor."""
         doc = self._sessions.get(key)
         log = doc.logs.get(stream) if doc is not None and stream in doc.exchanges else None
         if log is None and (doc is None or stream not in doc.exchanges):
@@ -268,11 +261,9 @@ class MemoryBackend(SessionCommands):
         return keys
 
     async def sessions(self, principal: str | None = None) -> list[str]:
-        """Return the keys of all open sessions, or of one principal's."""
         return list(self._sessions if principal is None else self._principals.get(principal, ()))
 
     async def subscribers(self, uri: str) -> list[str]:
-        """Return the keys of the sessions that have subscribed."""
         return list(self._subscribers.get(uri, ()))
 
     async def oldest_finished(self) -> tuple[str, str] | None:
@@ -292,6 +283,5 @@ class MemoryBackend(SessionCommands):
     # Totals
 
     async def spare_kept(self, key: str) -> int:
-        """Return the kept bytes that the principal of a session may still add."""
         doc = self._sessions.get(key)
         return 0 if doc is None else self._kept.spare(doc.record.principal)

@@ -30,20 +30,17 @@ class MemoryStore(MemoryBackend, MemoryState, TaskMethods, OneProcess):
         return f"<MemoryStore {len(self._sessions)} sessions, {self._bytes} log bytes>"
 
     async def aclose(self) -> None:
-        """Delete all data."""
         self._tasks.clear()
         self._areas.clear()
         self.forget_sessions()
 
     async def sweep(self) -> list[Closed]:
-        """Close the sessions that are due, and forget everything else whose time is over."""
         self._tasks.sweep()
         self._areas.sweep()
         self._lingering.sweep()
         return await super().sweep()
 
     async def totals(self) -> Totals:
-        """Return the totals of all sessions."""
         detached = sum(doc.state is SessionState.DETACHED for doc in self._sessions.values())
         return Totals(len(self._sessions), detached, self._bytes, self._kept.bytes)
 
@@ -73,7 +70,6 @@ class MemoryStore(MemoryBackend, MemoryState, TaskMethods, OneProcess):
         self._kept.charged.ledger = self._tasks.charged.ledger = ledger
 
     def claim_now(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
-        """Has the effect of `claim`."""
         doc = self._sessions.get(key)
         if doc is None:
             return Refusal.NO_SESSION
@@ -84,7 +80,6 @@ class MemoryStore(MemoryBackend, MemoryState, TaskMethods, OneProcess):
         return claimed
 
     def settle_now(self, key: str, stream: str, fence: int) -> None:
-        """Has the effect of `settle` without a terminal message."""
         doc = self._sessions.get(key)
         if doc is None:
             raise SessionGone

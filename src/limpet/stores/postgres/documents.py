@@ -195,7 +195,6 @@ class PostgresDocuments(Bell):
         self._ring(key, told)
 
     async def piece(self, key: str, stream: str, seq: int, max_events: int, max_bytes: int) -> Piece | None:
-        """Return a part of a log."""
         rows = await self._run("piece", key, stream, seq, max_events, max_bytes, self._told)
         if not rows:
             return None
@@ -207,6 +206,5 @@ class PostgresDocuments(Bell):
         return Piece(head, tag, events)
 
     async def sizes(self, key: str, stream: str) -> Sequence[tuple[int, int, int]]:
-        """Return the events of a stream without their data."""
         rows = await self._run("sizes", key, stream)
         return [(seq, tag % _SPAN, size) for seq, tag, size in rows]

@@ -17,13 +17,11 @@ class PostgresReplicas(Bell):
     """renew, release, replicas, forward, inbox, announce, secret, notices."""
 
     async def renew(self, seconds: float) -> int:
-        """Take the lease or make it longer; after this incarnation was declared dead, a new one begins."""
         [(incarnation, found, now)] = await self._run("renew", self.replica, self.me, seconds, self._told)
         self._clock.measure(now)
         return self._renewed(int(incarnation), found)
 
     async def release(self) -> None:
-        """End the lease; other replicas reap the remaining work."""
         await self._run("release", self.me, self._told)
 
     async def prove(self) -> None:
@@ -36,11 +34,9 @@ class PostgresReplicas(Bell):
             raise lease_ended()
 
     async def replicas(self) -> dict[str, float]:
-        """Return the replicas whose lease runs, and for how long."""
         return {replica: left for replica, left in await self._run("replicas", self._told)}  # noqa: C416 - rows are no pairs
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
-        """Put a request into a living replica's inbox and send FORWARD."""
         most = (INBOX, INBOX_BYTES)
         done = bool(await self._one("forward", replica, name, payload, seconds, *most, self._told))
         if done and replica == self.replica:
@@ -50,23 +46,19 @@ class PostgresReplicas(Bell):
         return done
 
     async def inbox(self) -> list[Forwarded]:
-        """Return the requests in this replica's inbox."""
         return [
             Forwarded(name, payload) for name, payload in await self._run("inbox", self.replica, self._told)
         ]
 
     async def remove_forwarded(self, name: str, *, replica: str = "") -> bool:
-        """Take a request out of an inbox, by default the own one."""
         return bool(await self._one("take", replica or self.replica, name, self._random.token(6)))
 
     async def announce(self, name: str, event: bytes) -> None:
-        """Announce an event to all replicas."""
         await self._run("announce", name, event, self._told)
         self.wake(WakeUp.NEWS, "", "")
         self._ring("", [(WakeUp.NEWS, "", ALL)])
 
     async def announced(self, after: str) -> Announced:
-        """Return the announcements after a cursor; without a cursor, the cursor to begin with."""
         if not after:
             return Announced(str(await self._one("newest")), [])
         rows = await self._run("news", int(after), _NEWS)
@@ -79,7 +71,6 @@ class PostgresReplicas(Bell):
         return value
 
     async def post_notice(self, notice: bytes, *, seconds: float) -> list[bytes]:
-        """Replace the notice of this replica; return those of the others."""
         if notice:
             await self._run("post_notice", self.replica, notice, seconds, self._told)
         return await self._column("notices", self.replica, self._told)

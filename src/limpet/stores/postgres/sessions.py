@@ -47,7 +47,6 @@ class PostgresSessions(PostgresDocuments):
     # Places and indexes
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
-        """Keep a new session; evict the longest idle session of a principal that is at its limit."""
         numbers, fields = opened(record, self.now(), self._mark)
         event, own = self._random.token(12), self._limits.sessions_per_principal if evict else None
         place = (self._limits.sessions, own, event, self._told)
@@ -60,23 +59,19 @@ class PostgresSessions(PostgresDocuments):
         return [] if evicted is None else [Closed(evicted, SessionInput.EVICTED, event)]
 
     async def due(self) -> list[str]:
-        """Return some of the sessions whose hint has passed."""
         return await self._column("due", self._told, _AT_ONCE)
 
     @override
     async def sweep(self) -> list[Closed]:
-        """Close the sessions that are due, and forget everything else whose time is over."""
         await self._run("sweep", *_NEWS, _UNREPORTED, self._told)
         return await super().sweep()
 
     async def sessions(self, principal: str | None = None) -> list[str]:
-        """Return the keys of all open sessions, or of one principal's."""
         if principal is None:
             return await self._column("listed")
         return await self._column("listed_of", hashed(principal))
 
     async def subscribers(self, uri: str) -> list[str]:
-        """Return the sessions that subscribed."""
         return await self._column("subscribers", uri.encode())
 
     async def oldest_finished(self) -> tuple[str, str] | None:
@@ -90,17 +85,14 @@ class PostgresSessions(PostgresDocuments):
         return None
 
     async def spare_kept(self, key: str) -> int:
-        """Return the kept bytes that the principal of a session may still add."""
         return self._limits.principal_kept_bytes - int(await self._one("spare_kept", key))
 
     @override
     async def look(self, key: str) -> Status | None:
-        """Return an open session."""
         rows = await self._run("look", key)
         return self._status(rows[0]) if rows else None
 
     async def sessions_after(self, after: str, *, limit: int) -> Listing:
-        """Return the sessions that follow in the order of their keys."""
         rows = await self._run("after", after, limit)
         found = [status for row in rows if (status := self._status(row)) is not None]
         return Listing(found, rows[-1][0] if len(rows) == limit else "")
@@ -115,7 +107,6 @@ class PostgresSessions(PostgresDocuments):
         return None if record is None else status_of(record, numbers, held, self.now())
 
     async def totals(self) -> Totals:
-        """Return the totals of all sessions."""
         [(sessions, size, detached, kept)] = await self._run("totals")
         return Totals(sessions, detached, size, kept)
 
@@ -152,11 +143,9 @@ class PostgresSessions(PostgresDocuments):
     # Closings
 
     async def closing_reported(self, closed: Closed) -> None:
-        """Record that the listeners were called for a closing."""
         await self._run("closing_reported", closed.event)
 
     async def unreported_closings(self) -> list[Closed]:
-        """Return closings that were not reported for a while."""
         found: list[Closed] = []
         for event, fixed, variable, reason in await self._run(
             "late_closings", UNREPORTED_SECONDS, _CLOSINGS, self._told

@@ -24,14 +24,12 @@ class PostgresState(Bell, SharedState, TaskCommands):
     """Fields with versions, areas that belong to a principal, tasks."""
 
     async def open_area(self, area: str, principal: str, ttl: float) -> bool:
-        """Begin state that belongs to a principal."""
         most = AreaBounds.of(area, principal, self._limits)
         return bool(
             await self._one("open_area", area, hashed(principal), is_own(area), ttl, *most, self._told)
         )
 
     async def find_area(self, area: str, principal: str) -> bool:
-        """Return True if there is such state."""
         return bool(await self._one("find_area", area, hashed(principal), self._told))
 
     @override
@@ -104,7 +102,6 @@ class PostgresState(Bell, SharedState, TaskCommands):
         return _SWAPPED[verdict]
 
     async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:
-        """Return some of the tasks of dead replicas, and of those that this one does not run."""
         mine = [] if known is None else await self._column("own_tasks", self.me, self._told)
         strays = [key for key in mine if key not in (known or ())]
         rows = await self._run("orphan_tasks", strays[:_TASKS], self._told, _TASKS)

@@ -55,7 +55,6 @@ class RedisDocuments(Core):
     """stored, create, commit, remove, tell, piece, sizes."""
 
     async def stored(self, key: str, known: bytes = b"") -> Stored | None:
-        """Return a session."""
         seconds, microseconds, numbers, flat = await self.send("load", key, (known,))
         self._clock.measure(int(seconds) + int(microseconds) / 1_000_000)
         if numbers is None:
@@ -73,13 +72,11 @@ class RedisDocuments(Core):
         return fields
 
     async def create(self, record: SessionRecord, numbers: bytes, fields: Mapping[str, bytes]) -> bool:
-        """Keep a new session."""
         words = [word for pair in fields.items() for word in pair]
         life = milliseconds(max(record.idle, record.grace) + min(record.idle, record.lifetime) + SLACK)
         return bool(await self.send("create", record.key, (life, "n", numbers, *words)))
 
     async def commit(self, key: str, commit: Commit) -> Reply:
-        """Compare and apply."""
         compare = commit.compare
         words: list[Argument] = [
             commit.exact,
@@ -144,11 +141,9 @@ class RedisDocuments(Core):
         ]
 
     async def tell(self, key: str, told: Sequence[tuple[WakeUp, str, str]]) -> None:
-        """Send wake-ups."""
         await self.send("tell", key, tuple(self._bells(key, told)))
 
     async def remove(self, key: str, erasure: Erasure) -> bool:
-        """End a session."""
         replicas = {writer.rpartition(".")[0] for writer in erasure.writers} | {erasure.record.home}
         closed = [(WakeUp.CLOSED, "", one) for one in replicas - {self.replica, ""}]
         rest = _Rest()
@@ -180,7 +175,6 @@ class RedisDocuments(Core):
             raise Unreadable("a closing cannot be read") from error
 
     async def piece(self, key: str, stream: str, seq: int, max_events: int, max_bytes: int) -> Piece | None:
-        """Return a part of a log."""
         reply = await self.send("read", key, (stream, max(seq, 0), max_events, max_bytes, repr(self.now())))
         if reply is None:
             return None
@@ -194,7 +188,6 @@ class RedisDocuments(Core):
         return Piece(reply[0], tag, events)
 
     async def sizes(self, key: str, stream: str) -> Sequence[tuple[int, int, int]]:
-        """Return the events of a stream without their data."""
         reply = await self.send("sizes", key, (stream,))
         return [
             (int(reply[index].partition(b"-")[0]), int(reply[index + 1]), reply[index + 2])

@@ -51,7 +51,6 @@ class ReplicaMethods(Core):
         return self._renewed(*map(int, reply[2:4]))
 
     async def release(self) -> None:
-        """End the lease."""
         await self.index("release", self.replica, self.me)
 
     async def prove(self) -> None:
@@ -64,7 +63,6 @@ class ReplicaMethods(Core):
             raise lease_ended()
 
     async def replicas(self) -> dict[str, float]:
-        """Return the replicas whose lease runs, and for how long."""
         _, _, now, found = await self.index("replicas")
         ends = zip(found[::2], found[1::2], strict=True)
         return {owner.decode().rpartition(".")[0]: (float(end) - now) / 1000 for owner, end in ends}
@@ -79,7 +77,6 @@ class ReplicaMethods(Core):
             raise lease_ended()
 
     async def orphans(self) -> list[Orphan]:
-        """Return exchanges that dead replicas left running, and forget the readers of these replicas."""
         found: list[Orphan] = []
         for _ in range(_DEAD_ROUNDS):
             _, _, dead, own = await self.index("dead", _DEAD_AT_ONCE)
@@ -102,22 +99,18 @@ class ReplicaMethods(Core):
     # Between replicas
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
-        """Put a request into a living replica's inbox and wake it up."""
         most = (INBOX, INBOX_BYTES)
         reply = await self.index("forward", replica, name, payload, milliseconds(seconds), *most)
         return bool(reply[0] == b"ok")
 
     async def inbox(self) -> list[Forwarded]:
-        """Return the requests in this replica's inbox."""
         flat = (await self.index("inbox", self.replica))[2]
         return [Forwarded(flat[index].decode(), flat[index + 1]) for index in range(0, len(flat), 2)]
 
     async def remove_forwarded(self, name: str, *, replica: str = "") -> bool:
-        """Take a request out of an inbox, by default the own one."""
         return bool((await self.index("took", replica or self.replica, name, flag(replica)))[2])
 
     async def announce(self, name: str, event: bytes) -> None:
-        """Send an event to all replicas."""
         await self.index("announce", name, event)
 
     async def announced(self, after: str) -> Announced:
@@ -129,6 +122,5 @@ class ReplicaMethods(Core):
         return value
 
     async def post_notice(self, notice: bytes, *, seconds: float) -> list[bytes]:
-        """Replace the notice of this replica; return those of the others."""
         found: list[bytes] = (await self.index("notices", self.replica, notice, milliseconds(seconds)))[2]
         return found

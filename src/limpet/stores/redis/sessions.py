@@ -281,7 +281,6 @@ class SessionMethods(RedisDocuments, StateMethods):
         return True
 
     async def poisoned(self, key: str, error: Exception) -> None:  # noqa: ARG002
-        """Forget a session that cannot be read."""
         await self.send("drop", key, ())
         await self.index("forget", key, "", 0, 1, self.me)
 
@@ -304,7 +303,6 @@ class SessionMethods(RedisDocuments, StateMethods):
         await self.index("forget", key, hashed(principal), waits, 1, self.me)
 
     async def sessions(self, principal: str | None = None) -> list[str]:
-        """Return the keys of all open sessions, or of the open sessions of one principal."""
         own = () if principal is None else (hashed(principal),)
         return [key.decode() for key in (await self.index("sessions", *own))[2]]
 
@@ -332,7 +330,6 @@ class SessionMethods(RedisDocuments, StateMethods):
         await self.index("unsubscribed", hashed(uri), key)
 
     async def subscribers(self, uri: str) -> list[str]:
-        """Return the open sessions that subscribe to a resource."""
         return [key.decode() for key in (await self.index("subscribers", hashed(uri)))[2]]
 
     # What other slots have to know
@@ -393,12 +390,10 @@ class SessionMethods(RedisDocuments, StateMethods):
     # Listeners
 
     async def closing_reported(self, closed: Closed) -> None:
-        """Forget a closing: its listeners were called."""
         await self.send("closing", closed.record.key, ("forget",))
         await self.index("acknowledge", closed.record.key)
 
     async def unreported_closings(self) -> list[Closed]:
-        """Return closings whose listeners may not have been called."""
         _, _, keys = await self.index("outbox", _BATCH, milliseconds(UNREPORTED_SECONDS))
         found, _ = await self.each(self._unreported_closing(key.decode()) for key in keys)
         return [closed for closed in found if closed is not None]

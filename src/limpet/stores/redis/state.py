@@ -182,7 +182,6 @@ class StateMethods(Core, SharedState, TaskCommands):
         return _SWAPPED[done]
 
     async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:
-        """Return some of the tasks of dead replicas, and of those that this one does not run."""
         most = _ALL if known is None else len(known)
         reply = await self.index("orphan_tasks", most)
         strays = [key for key in reply[3] if key.decode() not in (known or ())]

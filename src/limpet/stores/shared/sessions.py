@@ -66,7 +66,6 @@ class SharedSessions(CommandRounds):
         ]
 
     async def reap(self, orphan: Orphan, terminal: bytes, *, tag: int) -> bool:
-        """End an exchange in place of its owner."""
         facts = (orphan.stream, orphan.owner, terminal, self.at())
         return await self.apply(orphan.session, False, calls.reap, *facts, tag=tag)  # noqa: FBT003
 
@@ -142,7 +141,6 @@ class SharedSessions(CommandRounds):
     async def read(
         self, key: str, stream: str, cursor: Position, max_events: int, max_bytes: int
     ) -> StreamPage | None:
-        """Return the events after the cursor."""
         page = self._remembered(key, stream, cursor, max_events, max_bytes)
         if page is not None:
             return page

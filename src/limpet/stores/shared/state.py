@@ -209,7 +209,6 @@ class SharedState(StateCommands):
         return await self._apply_to_state(area, wanted.op, wanted.field, partial(_changed, wanted))
 
     async def get_state(self, area: str, field: str) -> Cell | None:
-        """Return a field."""
         found = await self.load_state(area, [field], [])
         if found is None:
             raise SessionGone

@@ -90,7 +90,6 @@ class SqliteSessions(SharedSessions):
     _take_place: Final = writes(places.take)
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
-        """Keep a new session; evict the longest idle session of a principal that is at its limit."""
         return await self._take_place(record, *opened(record, self.now(), self._mark), evict=evict)
 
     # The work of dead replicas
@@ -100,7 +99,6 @@ class SqliteSessions(SharedSessions):
     _forget_lease: Final = writes(replicas.forget_lease)
 
     async def orphans(self) -> list[Orphan]:
-        """Return the exchanges of dead replicas; their readers and turns are forgotten."""
         found: list[Orphan] = []
         for owner in await self._declare_dead():
             for key in await self._owned(owner):

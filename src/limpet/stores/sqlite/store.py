@@ -134,7 +134,6 @@ class SqliteStore(SqliteSessions, StateCommands, TaskCommands):
 
     @override
     async def sweep(self) -> list[Closed]:
-        """Close the sessions that are due, and forget everything else whose time is over."""
         await self._forget_old()
         return await super().sweep()
 
@@ -157,7 +156,6 @@ class SqliteStore(SqliteSessions, StateCommands, TaskCommands):
         return twin
 
     async def renew(self, seconds: float) -> int:
-        """Take the lease or make it longer; after this incarnation was declared dead, a new one begins."""
         incarnation, found = await self._renew(seconds)
         if found not in (schema.FORMAT, self._other_format):
             self._observer.note("store.formats", format=schema.FORMAT, other=found)
@@ -166,7 +164,6 @@ class SqliteStore(SqliteSessions, StateCommands, TaskCommands):
         return incarnation
 
     async def post_notice(self, notice: bytes, *, seconds: float) -> list[bytes]:
-        """Replace the notice of this replica; return those of the others."""
         return await (self._post_notice(notice, seconds) if notice else self._notices())
 
     async def forward(self, replica: str, name: str, payload: bytes, *, seconds: float) -> bool:
