@@ -4,7 +4,7 @@ A store without state inherits `NoState`. Then `ctx.state` and `ctx.state_for` r
 `state="principal"` does not start.
 """
 
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from limpet.core.rules.state import Cell
 from limpet.errors import ConfigError
@@ -61,33 +61,11 @@ class StatePart(Protocol):
 class NoState:
     """For a store that keeps no state: every call raises an error that says so."""
 
-    async def open_area(self, area: str, principal: str, ttl: float) -> bool:  # noqa: ARG002
+    async def open_area(self, *_: Any, **__: Any) -> Any:
         """Refuse."""
         refuse_state(self)
 
-    async def find_area(self, area: str, principal: str) -> bool:  # noqa: ARG002
-        """Refuse."""
-        refuse_state(self)
-
-    async def get_state(self, area: str, field: str) -> Cell | None:  # noqa: ARG002
-        """Refuse."""
-        refuse_state(self)
-
-    async def set_state(
-        self,
-        area: str,  # noqa: ARG002
-        field: str,  # noqa: ARG002
-        value: bytes | None,  # noqa: ARG002
-        *,
-        op: str,  # noqa: ARG002
-        version: int | None = None,  # noqa: ARG002
-    ) -> int:
-        """Refuse."""
-        refuse_state(self)
-
-    async def add_state(self, area: str, field: str, by: int, *, op: str) -> int:  # noqa: ARG002
-        """Refuse."""
-        refuse_state(self)
+    find_area = get_state = set_state = add_state = open_area
 
 
 def refuse_state(store: object) -> NoReturn:

@@ -4,7 +4,7 @@ A store without tasks inherits `NoTasks`. Then a server with a tool that may bec
 """
 
 from collections.abc import Collection
-from typing import NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from limpet.core.records import Refusal
 from limpet.core.rules.state import Cell
@@ -65,28 +65,18 @@ class TaskPart(Protocol):
 class NoTasks:
     """For a store that keeps no tasks: there are none, and a new one is refused."""
 
-    async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:  # noqa: ARG002
+    async def open_task(self, *_: Any, **__: Any) -> Any:
         """Refuse."""
         refuse_tasks(self)
 
-    async def get_task(self, key: str, principal: str) -> Cell | None:  # noqa: ARG002
+    async def get_task(self, *_: Any) -> Cell | None:
         """Return None: there are no tasks."""
-        return None
 
-    async def set_task(
-        self,
-        key: str,  # noqa: ARG002
-        principal: str,  # noqa: ARG002
-        value: bytes,  # noqa: ARG002
-        *,
-        version: int,  # noqa: ARG002
-        ttl: float,  # noqa: ARG002
-        ends: bool = False,  # noqa: ARG002
-    ) -> int:
+    async def set_task(self, *_: Any, **__: Any) -> int:
         """Return −1: there is no such task."""
         return -1
 
-    async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:  # noqa: ARG002
+    async def orphan_tasks(self, *_: Any) -> list[OrphanTask]:
         """Return none."""
         return []
 
