@@ -242,12 +242,12 @@ async def test_too_many_waiting_commands_and_a_closed_store_refuse_at_once() -> 
         patch.setattr(worker, "QUEUED", 3)
         store = SqliteStore(path)
         await store.open(record(), evict=False)
-        tries = [store.add_state(KEY, "n", 1, op=str(number)) for number in range(50)]
+        tries = [store.announce(str(number), b"") for number in range(50)]
         outcomes = await asyncio.gather(*tries, return_exceptions=True)
-        done = [outcome for outcome in outcomes if isinstance(outcome, int)]
+        done = [outcome for outcome in outcomes if outcome is None]
         assert 3 <= len(done) < 50
         assert sum(isinstance(outcome, StoreUnavailable) for outcome in outcomes) == 50 - len(done)
-        assert await store.add_state(KEY, "n", 0, op="end") == len(done)
+        assert (await store.announced("")).cursor == str(len(done))
         await store.aclose()
         await store.aclose()
         with pytest.raises(StoreUnavailable, match="closed"):

@@ -33,11 +33,6 @@ class PostgresState(Bell, SharedState, TaskCommands):
         return bool(await self._one("find_area", area, hashed(principal), self._told))
 
     @override
-    def forget_all(self) -> None:
-        super().forget_all()
-        self._forget_states()
-
-    @override
     async def load_state(self, area: str, fields: Sequence[str], ops: Sequence[str]) -> StoredState | None:
         rows = await self._run("load_state", area, texts(fields), list(ops), self._told)
         if not rows:

@@ -61,11 +61,6 @@ def _stored(reply: list[Any], ops: Sequence[str], fields: Sequence[str]) -> Stor
 class StateMethods(Core, SharedState, TaskCommands):
     """Fields with versions, areas that belong to a principal, tasks."""
 
-    @override
-    def forget_all(self) -> None:
-        super().forget_all()
-        self._forget_states()
-
     async def open_area(self, area: str, principal: str, ttl: float) -> bool:
         """Take a place in the index, then begin the area."""
         most, own_most = AreaBounds.of(area, principal, self._limits)

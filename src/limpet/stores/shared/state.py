@@ -15,7 +15,7 @@ written. Of several processes that write at once, one succeeds in each round. Re
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Any, Final
@@ -24,12 +24,11 @@ import msgspec
 from msgspec import Struct
 from typing_extensions import override
 
-from limpet.config import Limits
 from limpet.core.rules.areas import room
 from limpet.core.rules.state import Cell, FieldChange, StateFields, StateRoom, change
 from limpet.errors import SessionGone, StateError, StoreError, TooMuchKept
-from limpet.ports import Random
 from limpet.stores.shared.fields import Unreadable
+from limpet.stores.shared.rounds import CommandRounds
 from limpet.stores.state import StateCommands
 
 _COMBINED: Final = 64
@@ -152,26 +151,16 @@ class _KnownState:
         return state
 
 
-class SharedState(StateCommands):
+class SharedState(CommandRounds, StateCommands):
     """Changes of state, as rules here and writes in the store."""
 
-    _limits: Limits
-    _random: Random
-
-    def _forget_states(self) -> None:
-        """Begin as a process that knows nothing."""
+    @override
+    def forget_all(self) -> None:
+        super().forget_all()
         self._states: OrderedDict[str, _KnownState] = OrderedDict()
-        self._state_bytes: int = 0
+        self._state_bytes = 0
 
     # What a store adds
-
-    def _count_known(self) -> None:
-        """Charge what this process knows."""
-        raise NotImplementedError
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it as a task."""
-        raise NotImplementedError
 
     async def load_state(self, area: str, fields: Sequence[str], ops: Sequence[str]) -> StoredState | None:
         """Return the head, and these fields and results. None if there is no such session or area."""
@@ -206,6 +195,8 @@ class SharedState(StateCommands):
 
     @override
     async def change_state(self, area: str, wanted: FieldChange) -> int:
+        # A name that cannot be encoded fails here, and no other change with it.
+        wanted.field.encode()
         return await self._apply_to_state(area, wanted.op, wanted.field, partial(_changed, wanted))
 
     async def get_state(self, area: str, field: str) -> Cell | None:

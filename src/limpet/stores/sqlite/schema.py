@@ -91,12 +91,12 @@ CREATE INDEX subscription_session ON subscription (sid);
 CREATE TABLE area (
     name TEXT NOT NULL PRIMARY KEY,
     principal TEXT NOT NULL,
+    own INTEGER NOT NULL DEFAULT 0,
     ttl REAL,
     due REAL,
-    bytes INTEGER NOT NULL,
-    versions INTEGER NOT NULL,
-    ops INTEGER NOT NULL,
-    held INTEGER NOT NULL DEFAULT 0
+    head BLOB NOT NULL DEFAULT x'',
+    held INTEGER NOT NULL DEFAULT 0,
+    ops INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX area_due ON area (due) WHERE due IS NOT NULL;
 CREATE INDEX area_principal ON area (principal) WHERE due IS NOT NULL;

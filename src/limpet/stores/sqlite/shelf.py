@@ -221,7 +221,7 @@ def forget(tx: Transaction, key: str, sid: int, numbers: bytes, kept: Sequence[s
     known = unpack(numbers)
     tx.count_bytes(-int(known[_SIZE]))
     tx.keep(principal, -int(known[_KEPT]))
-    state.forget(tx, key, principal)
+    state.forget(tx, key)
     tx.wake_elsewhere(WakeUp.CLOSED, key, "")
 
 

@@ -1,22 +1,26 @@
-"""Operations on state: the fields of a session, or of an area that belongs to a principal.
+"""Operations on state (`stores/shared/state.py`), and on areas: their places, and when they end.
 
-A session's row in `area` is made with its first field and has no `due`: it is deleted with the session.
+The row of a session in `area` is made with its first field and has no `due`: it is deleted with the session.
 """
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
-from limpet.core.rules.areas import OWN, AreaBounds, is_own, room, use
-from limpet.core.rules.state import Cell, FieldChange, StateFields, change
-from limpet.errors import SessionGone
-from limpet.stores.base import REMEMBERED_OPS
+from limpet.core.rules.areas import AreaBounds, is_own, use
+from limpet.stores.base import REMEMBERED_OPS, Cell
+from limpet.stores.shared.state import StateWrite, StoredState
 from limpet.stores.sqlite.transaction import Transaction
 
-_COUNT: Final = "SELECT count(*) FROM area WHERE due IS NOT NULL AND (substr(name, 1, ?) = ?) = ?"
-_KINDS: Final = {own: (len(OWN), OWN, own) for own in (False, True)}
-"""The arguments that select the areas of principals (True) or of handles."""
-_ALIVE: Final = "(due IS NULL OR due > ?)"
+_COUNT: Final = "SELECT count(*) FROM area WHERE due IS NOT NULL AND own = ?"
+_CELL: Final = "SELECT value, version FROM cell WHERE area = ? AND field = ?"
+
+
+class _Owner(msgspec.Struct):
+    principal: str
+    ttl: float
+    due: float
 
 
 def open_area(tx: Transaction, area: str, principal: str, ttl: float) -> bool:
@@ -24,11 +28,11 @@ def open_area(tx: Transaction, area: str, principal: str, ttl: float) -> bool:
     sweep(tx)
     if tx.one("SELECT 1 FROM area WHERE name = ? AND due IS NOT NULL", area):
         return find_area(tx, area, principal)
-    others = tx.one(_COUNT, *_KINDS[is_own(area)])
-    own = tx.one(f"{_COUNT} AND principal = ?", *_KINDS[False], principal)
-    if not AreaBounds.of(area, principal, tx.limits).allow(others, own):
+    own = tx.one(f"{_COUNT} AND principal = ?", 0, principal)
+    if not AreaBounds.of(area, principal, tx.limits).allow(tx.one(_COUNT, is_own(area)), own):
         return False
-    _insert(tx, area, principal, ttl, tx.now + ttl)
+    facts = (area, principal, is_own(area), ttl, tx.now + ttl)
+    tx.execute("INSERT OR IGNORE INTO area (name, principal, own, ttl, due) VALUES (?, ?, ?, ?, ?)", facts)
     return True
 
 
@@ -42,37 +46,57 @@ def find_area(tx: Transaction, area: str, principal: str) -> bool:
     return True
 
 
-def get_state(tx: Transaction, area: str, field: str) -> Cell | None:
-    """Return a field."""
-    _the_area(tx, area)
-    return _cell(tx, area, field)
-
-
-def change_state(tx: Transaction, area: str, wanted: FieldChange) -> int:
-    """Apply the rule to the field that the change names."""
-    owner = _the_area(tx, area)
-    state = StateFields(owner.bytes, owner.versions, owner.held)
-    before = _cell(tx, area, wanted.field)
-    if before is not None:
-        state.cells[wanted.field] = before
-    known = tx.one("SELECT result FROM op WHERE area = ? AND op = ?", area, wanted.op)
-    if known is not None:
-        return int(known)
-    sums = tx.one("SELECT bytes FROM kept WHERE principal = ?", owner.principal) or 0
-    most = owner.held + tx.limits.principal_kept_bytes - sums
-    result = change(state, wanted, room(area, tx.limits, most))
-    _write(tx, area, owner, wanted.field, state.cells.get(wanted.field), before)
-    number: int = tx.one(
-        "UPDATE area SET bytes = ?, versions = ?, held = ?, ops = ops + 1 WHERE name = ? RETURNING ops",
-        state.bytes, state.versions, state.kept, area,
-    )  # fmt: skip
-    tx.keep(owner.principal, state.kept - owner.held)
-    # Text: a counter may be larger than SQLite's integers.
-    tx.execute(
-        "INSERT INTO op (area, op, n, result) VALUES (?, ?, ?, ?)", (area, wanted.op, number, str(result))
+def _stored(tx: Transaction, name: str) -> tuple[str, bytes] | None:
+    """Return whose state it is, and its head; None if there is no such session or area."""
+    area = "SELECT principal, head FROM area WHERE name = ? AND (due IS NULL OR due > ?)"
+    session = "SELECT principal, x'' FROM session WHERE key = ?"
+    found: tuple[str, bytes] | None = (
+        tx.execute(area, (name, tx.now)).fetchone() or tx.execute(session, (name,)).fetchone()
     )
-    tx.execute("DELETE FROM op WHERE area = ? AND n <= ?", (area, number - REMEMBERED_OPS))
-    return result
+    return found
+
+
+def load(tx: Transaction, area: str, fields: Sequence[str], ops: Sequence[str]) -> StoredState | None:
+    """Return the head, and these fields and results."""
+    if (found := _stored(tx, area)) is None:
+        return None
+    cells = {name: Cell(*row) for name in fields if (row := tx.execute(_CELL, (area, name)).fetchone())}
+    results = {op: tx.one("SELECT result FROM op WHERE area = ? AND op = ?", area, op) for op in ops}
+    made = {op: int(result) for op, result in results.items() if result is not None}
+    return StoredState(found[1], cells, made)
+
+
+def apply(tx: Transaction, area: str, fields: Sequence[str], write: StateWrite) -> StoredState | bool | None:
+    """Compare, and apply a write."""
+    found = load(tx, area, fields, list(write.results))
+    if found is None:
+        return None
+    if found.head != write.known or found.results or not found.cells.keys().isdisjoint(write.absent):
+        return found
+    [principal, _] = _stored(tx, area) or ("", b"")
+    kept = tx.one("SELECT bytes FROM kept WHERE principal = ?", principal) or 0
+    if write.grows > max(tx.limits.principal_kept_bytes - kept, 0):
+        return False
+    tx.keep(principal, write.grows)
+    last: int = tx.one(
+        "INSERT INTO area (name, principal, head, held, ops) VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE"
+        " SET head = excluded.head, held = held + excluded.held, ops = ops + excluded.ops RETURNING ops",
+        area, principal, write.head, write.grows, len(write.results),
+    )  # fmt: skip
+    tx.execute_many(
+        "INSERT INTO cell (area, field, value, version) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (area, field) DO UPDATE SET value = excluded.value, version = excluded.version",
+        [(area, name, *cell) for name, cell in write.put.items()],
+    )
+    tx.execute_many("DELETE FROM cell WHERE area = ? AND field = ?", [(area, name) for name in write.delete])
+    # Text: a counter may be larger than SQLite's integers.
+    made = enumerate(write.results.items(), last - len(write.results) + 1)
+    tx.execute_many(
+        "INSERT INTO op (area, op, n, result) VALUES (?, ?, ?, ?)",
+        [(area, op, number, str(result)) for number, (op, result) in made],
+    )
+    tx.execute("DELETE FROM op WHERE area = ? AND n <= ?", (area, last - REMEMBERED_OPS))
+    return True
 
 
 def sweep(tx: Transaction) -> None:
@@ -81,68 +105,10 @@ def sweep(tx: Transaction) -> None:
         forget(tx, name)
 
 
-def forget(tx: Transaction, name: str, session_of: str = "") -> None:
-    """Remove an area, or the fields of a session of this principal, with everything of it."""
+def forget(tx: Transaction, name: str) -> None:
+    """Remove an area, or the state of a session, with everything of it."""
     row = tx.execute("DELETE FROM area WHERE name = ? RETURNING principal, held", (name,)).fetchone()
     if row is not None:
-        tx.keep(session_of or row[0], -row[1])
+        tx.keep(row[0], -row[1])
         tx.execute("DELETE FROM cell WHERE area = ?", (name,))
         tx.execute("DELETE FROM op WHERE area = ?", (name,))
-
-
-class _Owner(msgspec.Struct):
-    principal: str
-    ttl: float
-    due: float
-
-
-class _Area(msgspec.Struct, frozen=True):
-    principal: str
-    name: str = ""
-    bytes: int = 0
-    versions: int = 0
-    held: int = 0
-    """The kept bytes of its fields."""
-
-
-def _the_area(tx: Transaction, name: str) -> _Area:
-    """Return an area or a session's fields. Raises SessionGone if there is neither."""
-    row = tx.execute(
-        "SELECT iif(due IS NULL, (SELECT principal FROM session WHERE key = name), principal), name, bytes, versions, held"  # noqa: S608
-        f" FROM area WHERE name = ? AND {_ALIVE}",
-        (name, tx.now),
-    ).fetchone()
-    if row is not None:
-        return _Area(*row)
-    principal = tx.one("SELECT principal FROM session WHERE key = ?", name)
-    if principal is None:
-        raise SessionGone
-    return _Area(principal)
-
-
-def _insert(tx: Transaction, *values: Any) -> None:
-    tx.execute(
-        "INSERT OR IGNORE INTO area (name, principal, ttl, due, bytes, versions, ops)"
-        " VALUES (?, ?, ?, ?, 0, 0, 0)",
-        values,
-    )
-
-
-def _cell(tx: Transaction, name: str, field: str) -> Cell | None:
-    row = tx.execute("SELECT value, version FROM cell WHERE area = ? AND field = ?", (name, field)).fetchone()
-    return None if row is None else Cell(*row)
-
-
-def _write(
-    tx: Transaction, area: str, owner: _Area, field: str, cell: Cell | None, before: Cell | None
-) -> None:
-    if not owner.name:
-        _insert(tx, area, "", None, None)
-    if cell is None and before is not None:
-        tx.execute("DELETE FROM cell WHERE area = ? AND field = ?", (area, field))
-    elif cell is not None and cell != before:
-        tx.execute(
-            "INSERT INTO cell (area, field, value, version) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT (area, field) DO UPDATE SET value = excluded.value, version = excluded.version",
-            (area, field, *cell),
-        )

@@ -21,6 +21,7 @@ from limpet.stores.base import (
     OnWake,
     silent,
 )
+from limpet.stores.shared.state import SharedState
 from limpet.stores.sqlite import outbox, replicas, schema, shelf, state, tasks
 from limpet.stores.sqlite.failures import unavailable
 from limpet.stores.sqlite.files import Files
@@ -28,7 +29,6 @@ from limpet.stores.sqlite.sessions import SqliteSessions, reads, writes
 from limpet.stores.sqlite.transaction import Identity, Transaction
 from limpet.stores.sqlite.worker import Worker
 from limpet.stores.sqlite_address import Synchronous
-from limpet.stores.state import StateCommands
 from limpet.stores.tasks import TaskCommands
 
 
@@ -39,7 +39,7 @@ def _sweep(tx: Transaction) -> None:
     tx.tidy()
 
 
-class SqliteStore(SqliteSessions, StateCommands, TaskCommands):
+class SqliteStore(SqliteSessions, SharedState, TaskCommands):
     """Everything in one file.
 
     The file must be on a disk of this host: network file systems lack the locks that SQLite needs.
@@ -141,8 +141,8 @@ class SqliteStore(SqliteSessions, StateCommands, TaskCommands):
 
     open_area: Final = writes(state.open_area)
     find_area: Final = writes(state.find_area)
-    get_state: Final = reads(state.get_state)
-    change_state: Final = writes(state.change_state)
+    load_state: Final = reads(state.load)
+    write_state: Final = writes(state.apply)
     load_task: Final = reads(tasks.load)
     swap_task: Final = writes(tasks.swap)
     orphan_tasks: Final = reads(tasks.orphan_tasks)
