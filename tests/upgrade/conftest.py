@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-PREDECESSOR: Final = "75c1226846bd19a935d4d9f6f09eecdc9af4ee9c"
+PREDECESSOR: Final = "e55df36c6394cdfbdf586cba0e3cbccb69505297"
 """The commit whose records this one must read, and which must be able to run beside it. A release moves it to the
 release before; it is named here and nowhere else."""
 
