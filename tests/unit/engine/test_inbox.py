@@ -10,9 +10,20 @@ import pytest
 from limpet.auth.forward_key import CredentialSealer, ForwardKey, new_key
 from limpet.config import Limits, Times
 from limpet.engine.inbox import Inbox, Received
-from limpet.engine.messages import FAILED, REPLY, Began, Late, Message, Notify, Replies, decode_verdict
+from limpet.engine.messages import (
+    FAILED,
+    REPLY,
+    Began,
+    ForwardedRequest,
+    Late,
+    Message,
+    Notify,
+    Replies,
+    decode_verdict,
+)
 from limpet.errors import StoreError, TooMuchWork
 from limpet.ports import SystemRandom
+from limpet.wire.jsonrpc import Request
 from tests.simulation.cluster import Cluster, ReplicaConnection
 from tests.support import LoopClock
 from tests.unit.engine.harness import engine_harness, engine_test, settle_down
@@ -84,6 +95,66 @@ async def test_large_messages_are_decoded_in_turn() -> None:
             now += 1
             await asyncio.sleep(0)
         assert len(set(passes)) == 4, "each in a pass of its own"
+
+
+@engine_test
+async def test_a_message_is_charged_until_it_is_handled_first_its_bytes_and_then_to_its_own_client() -> None:
+    async with inbox() as (box, sender, _):
+        load, seen = box._runtime.load, list[tuple[int, int]]()
+        senders, ann = load.account("forwarded"), load.account("ann", "s1")
+
+        async def handle(message: Received) -> None:
+            seen.append((senders.used, ann.used))
+            charge = message.charge()
+            assert load.ledger.used, "it subtracts what is free"
+            seen.append((senders.used, ann.used))
+            await message.remove()
+            charge.free()
+
+        box.handlers["submit"] = ForwardedRequest, handle
+        request = Request(1, "tools/call", {"name": "echo", "arguments": {"text": "x" * 100_000}})
+        body = ForwardedRequest(
+            session="s1", stream="s", request=request, owner="ann", principal=None, headers={}
+        )
+        payload = msgspec.json.encode(Message.of("submit", "m", body))
+        assert await sender.forward("one", "m", payload, seconds=60)
+        await settle_down()
+        assert seen == [(len(payload), 0), (0, load.cost(payload))]
+        assert load.ledger.used < 10_000
+        assert (senders.used, ann.used) == (0, 0)
+
+
+@engine_test
+async def test_a_message_waits_in_the_store_while_its_client_has_no_room_for_new_work() -> None:
+    async with inbox() as (box, sender, handled):
+        load = box._runtime.load
+
+        async def handle(message: Received) -> None:
+            charge = message.charge()
+            handled.append(message.name)
+            await message.remove()
+            charge.free()
+
+        box.handlers["submit"] = ForwardedRequest, handle
+        kept = load.account("bob").open()
+        kept.set(load.ledger.total * 6 // 10)
+        for name, method in (("call", "tools/call"), ("ping", "ping")):
+            body = ForwardedRequest(
+                session="s1",
+                stream=name,
+                request=Request(1, method, {}),
+                owner="bob",
+                principal=None,
+                headers={},
+            )
+            await sender.forward(
+                "one", name, msgspec.json.encode(Message.of("submit", name, body)), seconds=60
+            )
+        await settle_down()
+        assert handled == ["ping"], "control traffic passes"
+        kept.free()
+        await asyncio.sleep(3)
+        assert handled == ["ping", "call"]
 
 
 @engine_test
