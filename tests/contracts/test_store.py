@@ -24,4 +24,4 @@ class TestMemoryStore(StoreContract):
 
 def test_a_contract_without_a_store_names_the_missing_method() -> None:
     with pytest.raises(NotImplementedError, match="make_stores"):
-        StoreContract().test_the_first_answer_to_an_ask_stands()
+        StoreContract().test_an_operation_sent_again_returns_its_first_result()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limpet.core.rules import tasks
-from limpet.core.rules.areas import AreaBounds, own_area, use
+from limpet.core.rules.areas import AreaBounds, own_area, room, use
 from limpet.core.rules.state import (
     ENTRY_BYTES,
     REMEMBERED_OPS,
@@ -83,9 +83,9 @@ def test_the_last_byte_may_be_used_and_no_other_and_what_does_not_grow_is_never_
     state = StateFields()
     change(state, FieldChange("1", "f", b"xyz"), full._replace(kept=ENTRY_BYTES + 4))
     change(state, FieldChange("2", "f", b"zyx"), none)
-    for room in (full, full._replace(bytes=5, kept=ENTRY_BYTES + 4)):
+    for given_room in (full, full._replace(bytes=5, kept=ENTRY_BYTES + 4)):
         with pytest.raises(StateError):
-            change(state, FieldChange("3", "f", b"wxyz"), room)
+            change(state, FieldChange("3", "f", b"wxyz"), given_room)
 
 
 def test_the_oldest_results_are_forgotten_first() -> None:
@@ -162,3 +162,18 @@ def test_each_kind_of_area_has_its_own_bounds() -> None:
         "anonymous clients are no principal"
     )
     assert [own.allow(2, 9), own.allow(3, 0)] == [True, False]
+
+
+def test_the_own_state_of_a_principal_has_a_limit_of_its_own() -> None:
+    limits = tight(state_bytes=1, principal_state_bytes=2, principal_kept_bytes=3)
+    assert room("handle or session", limits, 5) == StateRoom(1, 3, 5)
+    assert room(own_area("ada"), limits, 5) == StateRoom(2, 3, 5)
+
+
+@pytest.mark.parametrize("value", [b'"text"', b"1.5", b"true", b"null", b"not json"])
+def test_only_an_integer_can_be_added_to(value: bytes) -> None:
+    state = StateFields()
+    change(state, FieldChange("1", "f", value), ROOM)
+    with pytest.raises(StateError):
+        change(state, FieldChange("2", "f", by=1), ROOM)
+    assert state.cells == {"f": Cell(value, 1)}

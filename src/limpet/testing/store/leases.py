@@ -4,7 +4,7 @@ import asyncio
 
 from limpet.errors import Fenced, StoreUnavailable
 from limpet.stores.base import Orphan
-from limpet.testing.store.bench import GRACE, IDLE, KEY, PRINCIPAL, Bench, Contract, refused
+from limpet.testing.store.bench import KEY, PRINCIPAL, Bench, Contract, refused
 from limpet.testing.store.fleet import DEAD, LEASE, Fleet, fleet_scenario
 
 OUTAGE = LEASE * 10
@@ -178,18 +178,6 @@ class LeaseContract(Contract):
                 assert {orphan.stream for orphan in orphans} <= {f"s{number}"}
                 for orphan in await two.store.orphans():
                     assert await two.store.reap(orphan, DEAD, tag=100 + number)
-
-    @fleet_scenario()
-    async def test_readers_keep_their_places_through_an_outage(self, fleet: Fleet) -> None:
-        one, two, _ = fleet.benches
-        await fleet.advance(LEASE * 2, 0, 1)
-        opened = await one.open()
-        reader = await one.attach()
-        fleet.clock.advance(IDLE + GRACE)
-        await fleet.advance(LEASE * 2, 0, 1)
-        assert await two.store.orphans() == []
-        assert await two.sweep() == [], "a reader counts as life"
-        assert await one.store.detach(KEY, opened.standalone, reader.generation, None, broke=True)
 
 
 async def _only(bench: Bench, orphans: list[Orphan]) -> Orphan:

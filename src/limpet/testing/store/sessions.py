@@ -11,8 +11,6 @@ from limpet.errors import SessionGone
 from limpet.stores.base import (
     LINGER_SHARE,
     STANDALONE_FENCE,
-    Answered,
-    Claimed,
     Duplicate,
     Ending,
     Refusal,
@@ -51,31 +49,6 @@ async def finished(bench: Bench, number: int, data: bytes, *, keep: bool = False
 
 class SessionContract(Contract):
     """All commands of a session, at one replica."""
-
-    @scenario(running=2, queued=1)
-    async def test_plain_calls_have_ids_and_a_limit(self, bench: Bench) -> None:
-        await bench.open()
-        verdicts = await asyncio.gather(*(bench.claim(1, f"s{number}") for number in range(50)))
-        [won] = [verdict for verdict in verdicts if isinstance(verdict, Claimed)]
-        [stream] = {verdict.stream for verdict in verdicts if isinstance(verdict, Duplicate)}
-        text = await bench.begin("1", "text")
-        assert await bench.begin("1", "text") == text > won.fence, "sent again it is the same claim"
-        await bench.begin(2, "two")
-        assert await bench.claim(3, "three") is Refusal.BUSY
-        ping = await bench.begin("ping", "control", control=True)
-        for _ in range(2):
-            await bench.store.settle(KEY, "control", ping, None)
-            await bench.store.settle(KEY, stream, won.fence, None)
-        await bench.begin(1, "again")
-        assert await bench.claim(3, "three") is Refusal.BUSY, "ends that were sent twice count once"
-        await bench.store.give_back(KEY, "text", text)
-        assert await bench.store.attach(KEY, PRINCIPAL, "text", None) in {
-            Refusal.WITHDRAWN,
-            Refusal.UNRESUMABLE,
-        }
-        status = await bench.store.look(KEY)
-        assert status is not None
-        assert (status.running, status.readers) == (2, 2)
 
     @scenario(stream_events=4)
     async def test_a_stream_is_written_read_resumed_and_kept_for_a_repeat(self, bench: Bench) -> None:
@@ -131,37 +104,6 @@ class SessionContract(Contract):
         status = await bench.store.look(KEY)
         assert status is not None
         assert (status.running, status.readers) == (0, 12)
-
-    @scenario(asks=2)
-    async def test_the_first_answer_to_an_ask_stands(self, bench: Bench) -> None:
-        store = bench.store
-        await bench.open()
-        fence = await bench.begin(1, "a")
-        assert [await store.ask(KEY, f"a.{n}", "a") for n in (1, 1, 2, 3)] == [True, True, True, False]
-        assert await store.take_answer(KEY, "a.1") == b""
-        answers = [await store.answer(KEY, PRINCIPAL, "a.1", digest, digest) for digest in (b"1", b"1", b"2")]
-        assert answers == [Answered.FIRST, Answered.AGAIN, Answered.CONFLICT]
-        assert await store.take_answer(KEY, "a.1") == b"1"
-        assert (WakeUp.ANSWER, KEY, "a.1") in bench.wakeups
-        await store.withdraw(KEY, "a.1")
-        assert await store.ask(KEY, "a.3", "a")
-        await store.settle(KEY, "a", fence, None)
-        assert await store.answer(KEY, PRINCIPAL, "a.2", b"d", b"{}") is Answered.UNKNOWN
-        assert await store.answer(KEY, PRINCIPAL, "a.1", b"1", b"1") is Answered.AGAIN
-
-    @scenario()
-    async def test_a_turn_that_is_held_outlasts_its_call(self, bench: Bench) -> None:
-        store = bench.store
-        await bench.open()
-        first, second = await bench.begin(1, "a"), await bench.begin(2, "b")
-        await store.hold_turn(KEY, "a", first)
-        await store.settle(KEY, "a", first, None)
-        assert not await store.turn(KEY, "b", second)
-        await store.pass_turn(KEY, "a", first)
-        assert (WakeUp.TURN, KEY, "b") in bench.wakeups
-        assert await store.turn(KEY, "b", second)
-        await store.cancel(KEY, PRINCIPAL, 2)
-        assert (WakeUp.CANCEL, KEY, "b") in bench.wakeups
 
     @scenario()
     async def test_sessions_end_in_their_time_and_are_found_when_they_are_due(self, bench: Bench) -> None:
@@ -228,23 +170,6 @@ class SessionContract(Contract):
         for number in range(7, 30):
             await bench.store.append(OTHER, "", STANDALONE_FENCE, [(number, b"y" * 100)])
         assert len((await bench.read(f"{OTHER}-standalone", Position(0, 0), OTHER)).events) <= 7
-
-    @scenario(streams_bytes=1000, session_bytes=900, stream_bytes=800)
-    async def test_a_kept_answer_that_is_dropped_leaves_its_end_for_a_repeat(self, bench: Bench) -> None:
-        await bench.open()
-        await bench.open(OTHER)
-        dropped = await finished(bench, 1, b"x" * 300, keep=True)
-        for number in range(1, 10):
-            await bench.store.append(OTHER, "", STANDALONE_FENCE, [(number, b"y" * 100)])
-        assert await bench.store.attach(KEY, PRINCIPAL, dropped, None) is Refusal.UNRESUMABLE
-        ended = Duplicate(dropped, same=True, finished=True, has_reader=False)
-        assert await bench.claim("id1", "again") == ended
-        status = await bench.store.look(KEY)
-        assert status is not None
-        assert (status.running, status.readers, status.log_bytes) == (0, 0, 0)
-        fence = await bench.begin("id1", "other", digest=b"other")
-        await bench.store.settle(KEY, "other", fence, None)
-        await bench.begin("id1", "free")
 
     @scenario(streams_bytes=1_000 * LINGER_SHARE)
     async def test_a_closing_ends_streams_that_can_be_read_for_a_while(self, bench: Bench) -> None:
