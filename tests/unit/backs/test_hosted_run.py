@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from limpet.backs.hosted.lifespan import Lifespan
-from limpet.backs.hosted.run import STOP_SECONDS, Dialect
+from limpet.backs.hosted.run import STOP_SECONDS, Dialect, HostedLink
 from limpet.backs.hosted.streams import RunInput
 from limpet.engine.caller import Caller
 from limpet.errors import BadAnswer, McpError, NotSent, OutcomeUnknown
@@ -135,6 +135,32 @@ async def test_a_run_that_fails_costs_its_calls_one_error_and_the_next_call_gets
         assert await connection.request("work") == {}
     assert server.runs == 2
     assert notes.named("hosted.run_failed")
+
+
+@virtual_test
+async def test_requests_that_wait_for_a_run_that_ends_are_not_in_doubt_and_go_to_the_next_run() -> None:
+    server, notes = FakeServer(), NotingObserver()
+    async with connected(server, notes) as connection:
+        failing = [asyncio.create_task(connection.request(name)) for name in ("busy", "fail", "work", "work")]
+        await asyncio.sleep(1)
+        server.released.set()
+        ended = await asyncio.gather(*failing, return_exceptions=True)
+        assert isinstance(ended[1], OutcomeUnknown)
+        assert [ended[0], *ended[2:]] == [{}, {}, {}]
+    assert server.runs == 2
+    assert server.seen.count("work") == 2
+
+
+@virtual_test
+async def test_a_request_to_a_run_that_takes_no_more_and_does_not_end_goes_to_the_next_run() -> None:
+    server, notes = FakeServer(), NotingObserver()
+    async with connected(server, notes) as connection:
+        await connection.request("hang")
+        cast("HostedLink", await connection.link())._run.input.close()
+        assert await connection.request("work") == {}
+        server.released.set()
+    assert server.seen.count("work") == 1
+    assert server.runs == 2
 
 
 @virtual_test

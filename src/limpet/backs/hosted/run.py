@@ -217,10 +217,10 @@ class HostedRun:
         """Let the run take a request.
 
         Raises:
-            Broken: the run has ended.
+            NotSent: the run has ended.
         """
         if self.input.is_closed:
-            raise self._ended()
+            raise NotSent(str(self._ended()))
         self.input.put(request)
 
     async def write(self, message: bytes) -> None:
@@ -323,7 +323,11 @@ class HostedLink(DuplexLink):
 
     @override
     def _send(self, request: OutgoingRequest) -> None:
-        self._run.put(request)
+        try:
+            self._run.put(request)
+        except NotSent:
+            self._stop_deaf()
+            raise
 
     @override
     def _forget(self, request: OutgoingRequest) -> None:

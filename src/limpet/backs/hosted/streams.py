@@ -10,6 +10,7 @@ import contextvars
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
+from limpet.errors import NotSent
 from limpet.upstream.pending import OutgoingRequest
 
 Delivery = tuple[contextvars.Context, Any]
@@ -70,10 +71,12 @@ class RunInput(_Stream):
             self._waiting.pop(taken, None)
 
     def close(self) -> None:
-        """End the stream, for both sides."""
+        """End the stream, for both sides. What waits was not executed (law 12)."""
         self.is_closed = True
         for one in self._waiting.values():
-            if isinstance(one, tuple) and not one[0].done():
+            if isinstance(one, OutgoingRequest):
+                one.fail(NotSent("the server has ended before it took the request"))
+            elif not one[0].done():
                 one[0].set_result(False)
         self._waiting.clear()
         self._wake()
