@@ -37,11 +37,7 @@ def _sqlite(wanted: _Wanted) -> Store:
 
     address = parse(wanted.url, wanted.namespace)
     return SqliteStore(
-        address.path,
-        wanted.limits,
-        wanted.clock,
-        synchronous=address.synchronous,
-        observer=wanted.observer,
+        address.path, wanted.limits, wanted.clock, synchronous=address.synchronous, observer=wanted.observer
     )
 
 
@@ -61,11 +57,7 @@ def _redis(wanted: _Wanted) -> Store:
             f"{scheme}: needs the package {package}, which is not installed: pip install 'redis[hiredis]'"
         ) from error
     return RedisStore(
-        wanted.url,
-        wanted.limits,
-        wanted.clock,
-        namespace=wanted.namespace,
-        observer=wanted.observer,
+        wanted.url, wanted.limits, wanted.clock, namespace=wanted.namespace, observer=wanted.observer
     )
 
 
@@ -80,11 +72,7 @@ def _postgres(wanted: _Wanted) -> Store:
             "postgres: needs the package asyncpg, which is not installed: pip install 'asyncpg>=0.32,<0.33'"
         ) from error
     return PostgresStore(
-        wanted.url,
-        wanted.limits,
-        wanted.clock,
-        namespace=wanted.namespace,
-        observer=wanted.observer,
+        wanted.url, wanted.limits, wanted.clock, namespace=wanted.namespace, observer=wanted.observer
     )
 
 

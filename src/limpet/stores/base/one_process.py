@@ -10,10 +10,9 @@ from heapq import nsmallest
 from math import inf
 from typing import Final, Protocol, Self
 
-from limpet.core.lifecycle import SessionState
 from limpet.core.records import Closed, Orphan, Status, WakeUp
 from limpet.ports import Clock, SystemClock
-from limpet.stores.base.overview import Listing, Totals
+from limpet.stores.base.overview import Listing
 from limpet.stores.base.replicas import Announced, Forwarded, is_inbox_full
 from limpet.stores.base.wakeups import OnWake, silent
 
@@ -60,12 +59,6 @@ class OneProcess:
         keys = nsmallest(limit, filter(after.__lt__, await self.sessions()))
         found = [status for key in keys if (status := await self.look(key)) is not None]
         return Listing(found, keys[-1] if len(keys) == limit else "")
-
-    async def totals(self: _Sessions) -> Totals:
-        found = [status for key in await self.sessions() if (status := await self.look(key)) is not None]
-        detached = sum(status.state is SessionState.DETACHED for status in found)
-        sizes = [(status.log_bytes, status.kept_bytes) for status in found]
-        return Totals(len(found), detached, sum(log for log, _ in sizes), sum(kept for _, kept in sizes))
 
     async def renew(self, seconds: float) -> int:  # noqa: ARG002
         """Take the lease, which never ends by itself."""

@@ -6,7 +6,7 @@ A listing goes by the keys of sessions, in their order, page after page. The cos
 number of sessions. A session that is open during the whole listing is on exactly one page. Logs show the first
 characters of a key, so the page after these characters begins with the session that has this short name.
 
-A store for one process inherits `sessions_after` and `totals` from `OneProcess`. There a page costs one pass over the
+A store for one process inherits `sessions_after` from `OneProcess`. There a page costs one pass over the
 keys, which are in the memory of this process.
 """
 

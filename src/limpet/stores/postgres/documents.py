@@ -19,16 +19,7 @@ from limpet.stores.base import LINGER_SECONDS, LINGER_SHARE
 from limpet.stores.base.replicas import lease_ended
 from limpet.stores.postgres.bell import Bell
 from limpet.stores.postgres.core import hashed, texts
-from limpet.stores.shared.commit import (
-    SIZE,
-    Commit,
-    Done,
-    LostWrites,
-    Reply,
-    Stale,
-    pack,
-    unpack,
-)
+from limpet.stores.shared.commit import SIZE, Commit, Done, LostWrites, Reply, Stale, pack, unpack
 from limpet.stores.shared.fields import encode_record
 from limpet.stores.shared.shelf import Erasure, Piece, Stored
 

@@ -1,8 +1,7 @@
 """Leases, and messages between replicas.
 
-A lease has three states: it runs (`until` is in the future), it has ended (`until` is past), or its owner was declared
-dead (`until` is 0). `renew` and the declaration change the same row, so one of them decides. A replica that has not
-reached the store for one whole lease declares no other dead.
+A lease is kept as in the file of SQLite (`sqlite/replicas.py`). `renew` and the declaration of a death change the same
+row, so one of them decides.
 """
 
 from limpet.core.records import WakeUp

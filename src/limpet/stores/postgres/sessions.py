@@ -5,8 +5,7 @@ later, and no index is behind.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from typing_extensions import override
 
@@ -16,7 +15,7 @@ from limpet.stores.base import UNREPORTED_SECONDS, Listing, Totals
 from limpet.stores.postgres.core import hashed
 from limpet.stores.postgres.documents import PostgresDocuments
 from limpet.stores.shared.draft import opened
-from limpet.stores.shared.fields import TABLES, readable_record, status_of
+from limpet.stores.shared.fields import TABLES, listing_of, readable_record, status_of
 
 _AT_ONCE: Final = 200
 """Sessions that a sweep examines at the same time."""
@@ -90,21 +89,10 @@ class PostgresSessions(PostgresDocuments):
     @override
     async def look(self, key: str) -> Status | None:
         rows = await self._run("look", key)
-        return self._status(rows[0]) if rows else None
+        return status_of(rows[0], self.now()) if rows else None
 
     async def sessions_after(self, after: str, *, limit: int) -> Listing:
-        rows = await self._run("after", after, limit)
-        found = [status for row in rows if (status := self._status(row)) is not None]
-        return Listing(found, rows[-1][0] if len(rows) == limit else "")
-
-    def _status(self, row: Sequence[Any]) -> Status | None:
-        """Return the status of a session.
-
-        None if its record cannot be read: the next command that uses it removes it.
-        """
-        _, numbers, held, fixed, variable = row
-        record = readable_record(fixed, variable)
-        return None if record is None else status_of(record, numbers, held, self.now())
+        return listing_of(await self._run("after", after, limit), limit, self.now())
 
     async def totals(self) -> Totals:
         [(sessions, size, detached, kept)] = await self._run("totals")

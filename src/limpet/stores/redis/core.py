@@ -6,14 +6,8 @@ and one script may
 change all of it in one step. `lua/documents.lua` and `lua/shared.lua` list the keys.
 
 **Every operation is one script on one slot**, or several of them in an order that is correct even if the process dies
-between two:
-
-* A session or area is counted in the shared slot before it is made, and is counted until it is gone. The next sweep
-  finds an entry there that has no session.
-* The shared slot registers which replica has work in which session, before the first work begins (`register`).
-* The shared slot allows the kept data of a principal before it is written (state.py).
-* Hints for the shared slot (when a session is due, how large its logs are) are sent after the change. If this process
-  dies in between, they are late or missing; a replica that uses one reads the session first.
+between two: a place, an allowance (`state.py`) and a replica's work are registered in the shared slot before they are
+used, and hints are sent to it after the change (`sessions.py`).
 
 **Sent again.** A commit has a number (`stores/shared/commit.py`). Every other command has a name, made of this
 process's random name and a count. If its reply is lost, it is sent again, with the same name and a flag, until

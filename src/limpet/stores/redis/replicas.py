@@ -1,9 +1,5 @@
 """Replicas: leases by the store's clock, the work of dead replicas, and messages between replicas.
 
-A process is a replica with a name, and has a lease under an incarnation number (`lua/replicas.lua`). Every exchange and
-task has its owner, `<replica>.<incarnation>`, written beside it. So the work of a dead incarnation can be distinguished
-from the work of the same process after it took a new lease.
-
 **Finding orphans.** `orphans` takes the dead replicas, and some of the sessions where they had work, from the shared
 slot. It asks all these sessions at once (`left_by`) for the work of the dead replica, and takes others until some is
 found. A session where nothing is left is removed from the list; a session on a shard that cannot be reached stays, and
@@ -14,9 +10,6 @@ unknown to this process, had ended before a failover brought it back.
 a new fence, so the dead owner cannot write any more. It recognizes its own work when it is sent again by the tag of its
 terminal message.
 
-**Messages.** A forwarded request is put into the inbox of a living replica, under a name, once; the replica removes it
-when it has taken it. Announcements go into one bounded list that each replica reads from its own position. Both wake up
-the receivers, which also poll once a second, because a wake-up may be lost.
 """
 
 from typing import Final

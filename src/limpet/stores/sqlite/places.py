@@ -7,7 +7,8 @@ from limpet.core.lifecycle import SessionInput
 from limpet.core.records import Closed, Refusal, SessionRecord
 from limpet.core.rules.life import is_crowded
 from limpet.stores.shared.commit import PLACES, unpack
-from limpet.stores.sqlite import outbox, overview, shelf
+from limpet.stores.shared.fields import readable_record
+from limpet.stores.sqlite import outbox, shelf
 from limpet.stores.sqlite.transaction import Transaction
 
 _RUNNING, _READERS, _TOUCHED = PLACES["running"], PLACES["readers"], PLACES["touched"]
@@ -42,7 +43,10 @@ def _evict(tx: Transaction, principal: str) -> Closed | None:
     if found is None:
         return None
     sid, key, blob = found
-    record = overview.record_of(tx, sid)
+    fields = dict(
+        tx.execute("SELECT name, value FROM field WHERE sid = ? AND name IN ('r', 'm')", (sid,)).fetchall()
+    )
+    record = readable_record(fields.get("r"), fields.get("m"))
     shelf.forget(tx, key, sid, blob)
     if record is None:
         tx.poisoned.append(key)

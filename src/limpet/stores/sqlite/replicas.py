@@ -1,10 +1,7 @@
 """Operations of replicas: leases, the work of dead replicas, requests that replicas forward, shared secrets.
 
 A lease has three states: it runs (`until` is in the future), it has ended (`until` is past), or its owner was
-declared dead (`until` is 0). `renew` and `orphans` are transactions of one file, so either the owner renews first,
-and keeps all its work, or it is declared dead first, and comes back under another incarnation. After an outage of
-the file, a pause of all processes or a jump of the clock no replica has renewed for a while (`since` starts
-again for each), so none may declare another one dead for one lease, and every living replica renews in that time.
+declared dead (`until` is 0). `renew` and `orphans` are transactions of one file, so one of them decides.
 """
 
 from typing import Final

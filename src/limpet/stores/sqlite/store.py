@@ -16,11 +16,7 @@ from typing_extensions import override
 
 from limpet.config import Limits
 from limpet.ports import Clock, Observer, SilentObserver, SystemClock, SystemRandom
-from limpet.stores.base import (
-    Closed,
-    OnWake,
-    silent,
-)
+from limpet.stores.base import Closed, OnWake, silent
 from limpet.stores.shared.state import SharedState
 from limpet.stores.sqlite import outbox, replicas, schema, shelf, state, tasks
 from limpet.stores.sqlite.failures import unavailable

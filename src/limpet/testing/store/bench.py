@@ -136,8 +136,7 @@ def data_of(page: StreamPage) -> list[bytes]:
 
 
 async def refused(
-    attempt: Awaitable[object],
-    errors: type[Exception] | tuple[type[Exception], ...] = (Fenced, StreamClosed),
+    attempt: Awaitable[object], errors: type[Exception] | tuple[type[Exception], ...] = (Fenced, StreamClosed)
 ) -> None:
     """Await a call that must raise one of these errors."""
     try:

@@ -6,17 +6,7 @@ from limpet.core.lifecycle import SessionInput
 from limpet.core.stream import Position
 from limpet.errors import SessionGone
 from limpet.stores.base import STANDALONE_FENCE, Answered, Claimed, Duplicate, Refusal, WakeUp
-from limpet.testing.store.bench import (
-    GRACE,
-    IDLE,
-    KEY,
-    PRINCIPAL,
-    Contract,
-    data_of,
-    record,
-    refused,
-    tag_of,
-)
+from limpet.testing.store.bench import GRACE, IDLE, KEY, PRINCIPAL, Contract, data_of, record, refused, tag_of
 from limpet.testing.store.fleet import DEAD, LEASE, Fleet, fleet_scenario
 
 

@@ -95,12 +95,7 @@ class LogContract(Contract):
         shelf = await streaming(bench)
         # A cut is exact, it may reach to the events of this commit, and a drop comes before them.
         made = commit(
-            2,
-            compare=ANY,
-            cut={"s": 3},
-            events=events("s", 6) | events("t", 1, 2, 3),
-            drop=["t"],
-            life=1e4,
+            2, compare=ANY, cut={"s": 3}, events=events("s", 6) | events("t", 1, 2, 3), drop=["t"], life=1e4
         )
         for _ in range(2):
             assert isinstance(await shelf.commit(KEY, made), Done)

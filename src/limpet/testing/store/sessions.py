@@ -8,15 +8,7 @@ import asyncio
 from limpet.core.lifecycle import SessionInput, SessionState
 from limpet.core.stream import Continuity, Position
 from limpet.errors import SessionGone
-from limpet.stores.base import (
-    LINGER_SHARE,
-    STANDALONE_FENCE,
-    Duplicate,
-    Ending,
-    Refusal,
-    Totals,
-    WakeUp,
-)
+from limpet.stores.base import LINGER_SHARE, STANDALONE_FENCE, Duplicate, Ending, Refusal, Totals, WakeUp
 from limpet.testing.store.bench import (
     GRACE,
     IDLE,

@@ -10,16 +10,7 @@ from limpet.core.rules.areas import own_area
 from limpet.core.rules.state import ENTRY_BYTES
 from limpet.errors import SessionGone, StateError
 from limpet.stores.base import REMEMBERED_OPS, Cell
-from limpet.testing.store.bench import (
-    KEY,
-    OTHER,
-    PRINCIPAL,
-    STRANGER,
-    Bench,
-    Contract,
-    refused,
-    scenario,
-)
+from limpet.testing.store.bench import KEY, OTHER, PRINCIPAL, STRANGER, Bench, Contract, refused, scenario
 
 AREA, OWN, TTL, SIZE = "area", own_area(PRINCIPAL), 100.0, 700
 VALUE = b"x" * SIZE
@@ -169,11 +160,7 @@ class StateContract(Contract):
     @scenario(handles=3, handles_per_principal=2, principal_states=2)
     async def test_areas_are_limited_per_principal_and_in_all(self, bench: Bench) -> None:
         store = bench.store
-        assert [await store.open_area(f"{AREA}{n}", PRINCIPAL, TTL) for n in range(3)] == [
-            True,
-            True,
-            False,
-        ]
+        assert [await store.open_area(f"{AREA}{n}", PRINCIPAL, TTL) for n in range(3)] == [True, True, False]
         assert await store.open_area("other", STRANGER, TTL)
         assert not await store.open_area("another", STRANGER, TTL)
         assert await store.open_area(OWN, PRINCIPAL, TTL), "handles take no room from it"

@@ -8,10 +8,8 @@
 --   :in:<replica> requests that were put to it   :inb:<replica>  their bytes   :news  messages to all replicas (a Redis stream)
 --   :notices replica -> the end of its notice's time, and the notice
 --
--- A lease that has ended is not yet a death. `dead` declares it, and only a replica that has itself renewed for one whole
--- lease may: in that time every living replica could reach the store too. Declaring and renewing happen in this slot, so one of
--- them is first: a renewal before the declaration continues as the same incarnation, one after it begins a new one, and
--- other replicas end the work of the old one. The proof is in engine/lease.py.
+-- The rules of leases are in stores/base/replicas.py, and their proof in engine/lease.py. Declaring and renewing happen in this slot,
+-- so one of them is first.
 --
 -- A replica is registered in :own before its first work in a session, and removed after its last work there was found ended.
 -- So other replicas find all its work, whenever it dies. An entry too many only costs a search; a missing one would lose a call.

@@ -22,13 +22,8 @@
 --               lp:0:<namespace>:{*}:format  the newest format whose release had a lease here; it belongs to no format
 -- <principal>, <uri> and <name> are hashes.
 --
--- Decisions and hints. Tasks, leases, secrets, places of areas and allowances are decided here. Of sessions this
--- slot has only hints: that one exists, when it may be due, how large it is. A hint comes after the change, in
--- another step, and may be late or lost; so a script that acts on a hint checks it in the session's own slot, and
--- sweeps correct it.
---
--- All sessions go through this slot when they are opened and closed, and when their log bytes have changed by a step (core.py); a plain
--- call does not. Scripts here do a bounded number of steps (LIMIT, COUNT), because everyone waits while one runs.
+-- Of sessions this slot has hints only (redis/sessions.py); everything else is decided here. Scripts do a bounded number of steps
+-- (LIMIT, COUNT), because everyone waits while one runs. A plain call runs none of them.
 --
 -- Sent again: each script sets values instead of adding to them, or finds by a name or version that its work is done.
 -- Every key has a time to live, renewed by each script that uses it.

@@ -5,10 +5,7 @@
 --   :tp          numbers of tasks by principal; their bytes ('b' before the principal), and the bytes of all ('')
 --   :to          owners that have tasks   :to:<owner>  the tasks of one
 --
--- A task belongs to the incarnation that opened it until it ends; the tasks of a dead incarnation are found through
--- :to and ended by other replicas. A change names the version that it changes. So if two replicas change a task at
--- once, one
--- succeeds and the other is refused (core/rules/tasks.py).
+-- The rules are in core/rules/tasks.py. The tasks of a dead incarnation are found through :to.
 
 local function count_bytes(principal, size)
   redis.call('HINCRBY', g .. ':tp', '', size)
