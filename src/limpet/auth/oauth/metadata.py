@@ -61,7 +61,7 @@ class ErrorAnswer(Struct, frozen=True):
         return "".join(letter if letter.isprintable() else " " for letter in text[:300])
 
 
-Document = TypeVar("Document", bound=Struct)
+Document = TypeVar("Document")
 
 
 def read(body: bytes, kind: type[Document]) -> Document | None:

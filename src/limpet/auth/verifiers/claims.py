@@ -44,7 +44,10 @@ def read_claims(data: bytes) -> tuple[Claims, int]:
     size = counted_cost(data, len(data))
     if size > MOST_BYTES:
         raise ValueError("the claims of a token take too much memory")
-    return msgspec.json.decode(data, type=Claims), size
+    try:
+        return msgspec.json.decode(data, type=Claims), size
+    except RecursionError:
+        raise ValueError("the claims of a token are nested too deeply") from None
 
 
 def audiences_of(audience: str | Sequence[str], verifier: str) -> list[str]:

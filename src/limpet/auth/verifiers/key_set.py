@@ -20,8 +20,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
+from limpet.auth.oauth.metadata import read
 from limpet.auth.oauth.web import OK, Bounds, Web, open_web
 from limpet.auth.urls import issuer_urls
 from limpet.errors import AuthorizationFailed, ConfigError, LimpetError
@@ -134,10 +133,10 @@ async def _document(web: Web, url: str) -> dict[str, Any]:
 
 
 def _object(body: bytes, url: str) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.DecodeError:
-        raise AuthorizationFailed(f"the answer of {url} is not a JSON object") from None
+    found = read(body, dict[str, Any])
+    if found is None:
+        raise AuthorizationFailed(f"the answer of {url} is not a JSON object")
+    return found
 
 
 def _read(document: dict[str, Any], algorithms: frozenset[str]) -> "list[PyJWK]":

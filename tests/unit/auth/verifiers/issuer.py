@@ -43,6 +43,8 @@ class Issuer:
         """A request waits for the gate."""
         self.tokens: dict[str, dict[str, Any]] = {}
         self.credentials: list[str] = []
+        self.raw: dict[str, bytes] = {}
+        """By path: bytes instead of the document."""
 
     def token(
         self, key: Key, *, headers: dict[str, Any] | None = None, algorithm: str = "RS256", **claims: Any
@@ -59,6 +61,8 @@ class Issuer:
             await self.gate.wait()
         if self.fails:
             return web.Response(status=500)
+        if request.path in self.raw:
+            return web.Response(body=self.raw[request.path])
         if request.path == "/.well-known/oauth-authorization-server":
             return web.json_response({"issuer": self.base, "jwks_uri": f"{self.base}/keys"} | self.metadata)
         if request.path == "/keys":

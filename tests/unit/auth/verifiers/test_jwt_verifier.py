@@ -285,6 +285,23 @@ async def test_a_server_that_cannot_be_reached_is_no_refusal() -> None:
         assert await check(at.token(KEY, headers={"kid": "1"})) is not None
 
 
+@pytest.mark.parametrize("path", ["/.well-known/oauth-authorization-server", "/keys"])
+@pytest.mark.parametrize("document", [b'{"keys":' * 30_000, b'{"\xff":1}', b"[]", b"x" * 300_000])
+@async_test
+async def test_a_document_that_cannot_be_read_is_no_refusal_and_the_old_keys_stay(
+    path: str, document: bytes
+) -> None:
+    async with issuer() as at:
+        at.keys = [jwk(KEY, kid="1")]
+        clock = VirtualClock(time.time())
+        keys = KeySet(at.base, "", frozenset({"RS256"}), clock)
+        assert len(await keys.find("1", "RS256")) == 1
+        at.raw[path] = document
+        with pytest.raises(AuthorizationFailed, match=r"not a JSON object|cannot be read"):
+            await keys.find("2", "RS256")
+        assert len(await keys.find("1", "RS256")) == 1
+
+
 @async_test
 async def test_metadata_of_another_issuer_is_not_used() -> None:
     async with issuer() as at:

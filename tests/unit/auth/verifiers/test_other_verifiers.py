@@ -83,6 +83,14 @@ async def test_a_server_that_fails_is_no_refusal() -> None:
             await introspection(at)("t")
 
 
+@async_test
+async def test_an_answer_that_is_nested_too_deeply_is_no_refusal() -> None:
+    async with issuer() as at:
+        at.raw["/introspect"] = b'{"active":true,"own":' + b"[" * 1_300 + b"]" * 1_300 + b"}"
+        with pytest.raises(AuthorizationFailed):
+            await introspection(at)("t")
+
+
 def test_an_introspection_needs_https_and_credentials() -> None:
     with pytest.raises(ConfigError, match="https"):
         Introspection("http://id.example/introspect", client_id="a", client_secret="b", audience=AUDIENCE)
