@@ -17,6 +17,7 @@ from limpet.config import Limits
 from limpet.core.lifecycle import SessionInput
 from limpet.core.records import Closed, Orphan, Refusal, SessionRecord, Status, WakeUp
 from limpet.core.rules.life import is_crowded
+from limpet.core.rules.tasks import StoredTask, TaskBounds
 from limpet.core.stream import Event, Position
 from limpet.errors import SessionGone
 from limpet.ports import Clock, Random, SilentObserver, SystemRandom
@@ -33,6 +34,7 @@ from limpet.stores.base import (
     is_inbox_full,
     lease_ended,
 )
+from limpet.stores.base.tasks import Swapped
 from limpet.stores.kept import Kept
 from limpet.stores.memory.state import Areas, KeptFields, MemoryState
 from limpet.stores.memory.tasks import MemoryTasks, TaskMethods
@@ -415,8 +417,12 @@ class DictReplica(DictStore):
         return found
 
     @override
-    def _task_owner(self) -> str:
-        return self._must_live()
+    async def swap_task(
+        self, key: str, before: StoredTask | None, after: StoredTask, most: TaskBounds | None
+    ) -> Swapped:
+        if before is None:
+            self._must_live()
+        return await super().swap_task(key, before, after, most)
 
     @override
     async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:

@@ -17,6 +17,7 @@ from limpet.core.lifecycle import SessionInput
 from limpet.core.rules.calls import reap
 from limpet.core.rules.document import Index
 from limpet.core.rules.readers import lose_readers
+from limpet.core.rules.tasks import StoredTask, TaskBounds
 from limpet.core.rules.turns import lose_turns
 from limpet.core.stream import NewEvents, Position
 from limpet.ports import Clock
@@ -39,6 +40,7 @@ from limpet.stores.base import (
     is_inbox_full,
 )
 from limpet.stores.base.replicas import lease_ended
+from limpet.stores.base.tasks import Swapped
 from limpet.stores.memory import MemoryStore
 from limpet.stores.memory.backend import MemoryDocument
 
@@ -276,9 +278,12 @@ class Cluster(MemoryStore):
         )
 
     @override
-    def _task_owner(self) -> str:
-        self._must_live()
-        return self._me.owner
+    async def swap_task(
+        self, key: str, before: StoredTask | None, after: StoredTask, most: TaskBounds | None
+    ) -> Swapped:
+        if before is None:
+            self._must_live()
+        return await super().swap_task(key, before, after, most)
 
     def _must_live(self) -> None:
         owner = self._me.owner

@@ -3,12 +3,17 @@
 A store without tasks inherits `NoTasks`. Then a server with a tool that may become a task does not start.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from enum import Enum
 from typing import Any, NamedTuple, NoReturn, Protocol
 
-from limpet.core.records import Refusal
+from limpet.config import Limits
+from limpet.core.records import Refusal, WakeUp
+from limpet.core.rules import tasks
 from limpet.core.rules.state import Cell
+from limpet.core.rules.tasks import StoredTask, TaskBounds
 from limpet.errors import ConfigError
+from limpet.stores.base.wakeups import OnWake
 
 
 class OrphanTask(NamedTuple):
@@ -22,8 +27,23 @@ class OrphanTask(NamedTuple):
     """The value of the task. The version decides whether it may still be ended."""
 
 
+class Swapped(Enum):
+    """What has become of a change."""
+
+    DONE = "done"
+    DIFFERS = "differs"
+    """The stored task has another version: nothing was changed."""
+    FULL = "full"
+    """It would exceed the bounds: nothing was changed."""
+
+
 class TaskPart(Protocol):
-    """The calls for tasks."""
+    """The calls for tasks. The rules are in `core/rules/tasks.py`; a store keeps tasks, compares and adds up."""
+
+    now: Callable[[], float]
+    me: str
+    wake: OnWake
+    _limits: Limits
 
     async def open_task(self, key: str, principal: str, value: bytes, *, ttl: float) -> Refusal | None:
         """Keep a new task for so many seconds, durably before this returns; FULL at a limit of tasks or their bytes.
@@ -33,9 +53,14 @@ class TaskPart(Protocol):
         Raises:
             StoreUnavailable: also if this incarnation was declared dead.
         """
+        task = StoredTask(principal, value, 1, self.now() + ttl, self.me)
+        done = await self.swap_task(key, None, task, TaskBounds.of(self._limits))
+        return Refusal.FULL if done is Swapped.FULL else None
 
     async def get_task(self, key: str, principal: str) -> Cell | None:
         """Return a task. None if it is unknown, expired or another principal's; they cannot be distinguished."""
+        task = tasks.seen(await self.load_task(key), principal, self.now())
+        return None if task is None else Cell(task.value, task.version)
 
     async def set_task(
         self, key: str, principal: str, value: bytes, *, version: int, ttl: float, ends: bool = False
@@ -49,6 +74,20 @@ class TaskPart(Protocol):
         Raises:
             StateError: over a limit of bytes; nothing was changed.
         """
+        while (task := tasks.seen(await self.load_task(key), principal, self.now())) is not None:
+            changed = tasks.change(task, value, version, self.now() + ttl, ends=ends)
+            if changed is None:
+                break
+            if changed is not task:
+                most = tasks.bounds(self._limits, value, ends=ends)
+                done = await self.swap_task(key, task, changed, most)
+                if done is Swapped.DIFFERS:
+                    continue
+                if done is Swapped.FULL:
+                    raise tasks.no_room(value)
+            self.wake(WakeUp.TASK, key, "")
+            return changed.version
+        return -1
 
     async def orphan_tasks(self, known: Collection[str] | None = None) -> list[OrphanTask]:
         """Return tasks that have not ended and whose owner is dead, for any replica to end.
@@ -61,6 +100,22 @@ class TaskPart(Protocol):
         again. Of all replicas that end one with `set_task` and its version, one succeeds.
         """
 
+    # What a store has in place of the commands
+
+    async def load_task(self, key: str) -> StoredTask | None:
+        """Return a task as it is stored."""
+
+    async def swap_task(
+        self, key: str, before: StoredTask | None, after: StoredTask, most: TaskBounds | None
+    ) -> Swapped:
+        """Replace a task in one step if the stored one is `before` (by version; None: there is none), within bounds.
+
+        A new task first makes room by forgetting those that have expired. A change sends TASK to the other replicas.
+
+        Raises:
+            StoreUnavailable: also if it is new, and this incarnation was declared dead.
+        """
+
 
 class NoTasks:
     """For a store that keeps no tasks: there are none, and a new one is refused."""
@@ -69,7 +124,7 @@ class NoTasks:
         """Refuse."""
         refuse_tasks(self)
 
-    async def get_task(self, *_: Any) -> Cell | None:
+    async def get_task(self, *_: Any) -> Any:
         """Return None: there are no tasks."""
 
     async def set_task(self, *_: Any, **__: Any) -> int:
@@ -79,6 +134,8 @@ class NoTasks:
     async def orphan_tasks(self, *_: Any) -> list[OrphanTask]:
         """Return none."""
         return []
+
+    load_task, swap_task = get_task, open_task
 
 
 def refuse_tasks(store: object) -> NoReturn:

@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from limpet.core.rules.tasks import StoredTask, TaskBounds
 from limpet.stores.base import Cell, OrphanTask
+from limpet.stores.base.tasks import Swapped, TaskPart
 from limpet.stores.kept import Charged
-from limpet.stores.tasks import Swapped, TaskCommands
 
 TASK_BYTES: Final = 1_536
 """The memory of a task besides its value (`python -m tests.attacks.costs`: about 400), and of its end in the engine."""
@@ -99,7 +99,7 @@ class MemoryTasks:
         self.charged.clear()
 
 
-class TaskMethods(TaskCommands):
+class TaskMethods(TaskPart):
     """Tasks in the attribute `_tasks` of the store."""
 
     _tasks: MemoryTasks

@@ -9,10 +9,10 @@ from limpet.core.rules.areas import AreaBounds, is_own
 from limpet.core.rules.tasks import StoredTask, TaskBounds
 from limpet.stores.base import REMEMBERED_OPS, Cell, OrphanTask, WakeUp
 from limpet.stores.base.replicas import lease_ended
+from limpet.stores.base.tasks import Swapped, TaskPart
 from limpet.stores.postgres.bell import ALL, Bell
 from limpet.stores.postgres.core import hashed, texts
 from limpet.stores.shared.state import SharedState, StateWrite, StoredState
-from limpet.stores.tasks import Swapped, TaskCommands
 
 _GONE, _WRITTEN, _DIFFERS, _FULL = range(4)
 _SWAPPED: Final = (Swapped.DONE, Swapped.DIFFERS, Swapped.FULL)
@@ -20,7 +20,7 @@ _DEAD: Final = 3
 _TASKS: Final = 20
 
 
-class PostgresState(Bell, SharedState, TaskCommands):
+class PostgresState(Bell, SharedState, TaskPart):
     """Fields with versions, areas that belong to a principal, tasks."""
 
     async def open_area(self, area: str, principal: str, ttl: float) -> bool:

@@ -29,10 +29,10 @@ from limpet.core.rules.tasks import StoredTask, TaskBounds
 from limpet.errors import SessionGone, StateError, StoreError
 from limpet.stores.base import OrphanTask
 from limpet.stores.base.replicas import lease_ended
+from limpet.stores.base.tasks import Swapped, TaskPart
 from limpet.stores.redis.core import Core, flag, hashed, milliseconds
 from limpet.stores.redis.link import Argument
 from limpet.stores.shared.state import SharedState, StateHead, StateWrite, StoredState
-from limpet.stores.tasks import Swapped, TaskCommands
 
 _ALL: Final = 10**9
 """More tasks than a store has."""
@@ -58,7 +58,7 @@ def _stored(reply: list[Any], ops: Sequence[str], fields: Sequence[str]) -> Stor
     )
 
 
-class StateMethods(Core, SharedState, TaskCommands):
+class StateMethods(Core, SharedState, TaskPart):
     """Fields with versions, areas that belong to a principal, tasks."""
 
     async def open_area(self, area: str, principal: str, ttl: float) -> bool:

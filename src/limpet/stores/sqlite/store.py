@@ -17,6 +17,7 @@ from typing_extensions import override
 from limpet.config import Limits
 from limpet.ports import Clock, Observer, SilentObserver, SystemClock, SystemRandom
 from limpet.stores.base import Closed, OnWake, silent
+from limpet.stores.base.tasks import TaskPart
 from limpet.stores.shared.state import SharedState
 from limpet.stores.sqlite import outbox, replicas, schema, shelf, state, tasks
 from limpet.stores.sqlite.failures import unavailable
@@ -25,7 +26,6 @@ from limpet.stores.sqlite.sessions import SqliteSessions, reads, writes
 from limpet.stores.sqlite.transaction import Identity, Transaction
 from limpet.stores.sqlite.worker import Worker
 from limpet.stores.sqlite_address import Synchronous
-from limpet.stores.tasks import TaskCommands
 
 
 def _sweep(tx: Transaction) -> None:
@@ -35,7 +35,7 @@ def _sweep(tx: Transaction) -> None:
     tx.tidy()
 
 
-class SqliteStore(SqliteSessions, SharedState, TaskCommands):
+class SqliteStore(SqliteSessions, SharedState, TaskPart):
     """Everything in one file.
 
     The file must be on a disk of this host: network file systems lack the locks that SQLite needs.

@@ -5,8 +5,8 @@ from typing import Final
 
 from limpet.core.rules.tasks import StoredTask, TaskBounds
 from limpet.stores.base import Cell, OrphanTask, WakeUp
+from limpet.stores.base.tasks import Swapped
 from limpet.stores.sqlite.transaction import Transaction
-from limpet.stores.tasks import Swapped
 
 _AT_ONCE: Final = 20
 _OWN: Final = "SELECT count(*), coalesce(sum(length(value)), 0) FROM task WHERE principal = ?"
