@@ -240,7 +240,7 @@ async def test_a_request_to_subscribe_that_is_repeated_completes_the_first_one(s
         both.link.refused = {"subscribed"}
         with pytest.raises(StoreUnavailable):
             await both.a.subscribe(KEY, "one://")
-        both.link.refused = {"unsubscribed"}
+        both.link.refused = {"take_out"}
         assert await both.a.subscribe(KEY, "one://")
         assert await both.b.subscribers("one://") == [KEY]
         with pytest.raises(StoreUnavailable):

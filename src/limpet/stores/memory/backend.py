@@ -9,8 +9,6 @@ from collections.abc import Callable
 from math import inf
 from typing import Final
 
-from typing_extensions import override
-
 from limpet.config import Limits
 from limpet.core.ledger import Account, Charge, encoded
 from limpet.core.lifecycle import SessionInput
@@ -47,22 +45,7 @@ class MemoryDocument(Document):
         self.counted_kept: int = 0
         self.charge: Charge | None = None
         """The memory of its streams and kept answers."""
-        self.state_fields: SessionFields | None = None
-
-
-class SessionFields(KeptFields):
-    """The state of a session. Its bytes are a part of the session's kept bytes."""
-
-    __slots__ = ("_doc",)
-
-    def __init__(self, doc: MemoryDocument) -> None:
-        super().__init__(doc.record.principal)
-        self._doc = doc
-
-    @override
-    def count(self, change: int) -> None:
-        self._doc.kept += change
-        self._doc.counted_kept += change
+        self.state_fields: KeptFields | None = None
 
 
 class MemoryBackend(SessionCommands):

@@ -21,9 +21,6 @@ class KeptFields(StateFields):
         super().__init__()
         self.principal: str = principal
 
-    def count(self, change: int) -> None:
-        """The kept bytes have changed."""
-
 
 class Area(KeptFields):
     """State that belongs to a principal, and the time at which it expires."""
@@ -116,6 +113,10 @@ class MemoryState(StateCommands):
         """Return the fields of an area or session. Raises SessionGone if there is no such area or session."""
         raise NotImplementedError
 
+    def _keep(self, area: str, principal: str, change: int) -> None:  # noqa: ARG002
+        """Count what an area or a session keeps more."""
+        self._kept.add(principal, change)
+
     async def open_area(self, area: str, principal: str, ttl: float) -> bool:
         return self._areas.open(area, principal, ttl)
 
@@ -132,6 +133,5 @@ class MemoryState(StateCommands):
         most = before + self._kept.spare(state.principal)
         result = change(state, wanted, room(area, self._limits, most))
         if state.kept != before:
-            self._kept.add(state.principal, state.kept - before)
-            state.count(state.kept - before)
+            self._keep(area, state.principal, state.kept - before)
         return result

@@ -3,6 +3,8 @@
 The docstring of the package explains the design.
 """
 
+from typing_extensions import override
+
 from limpet.config import Limits
 from limpet.core.empty_table import EMPTY
 from limpet.core.ledger import Ledger
@@ -12,7 +14,7 @@ from limpet.core.rules import calls
 from limpet.errors import SessionGone
 from limpet.ports import Clock
 from limpet.stores.base import AtOnce, OneProcess, Totals
-from limpet.stores.memory.backend import MemoryBackend, SessionFields
+from limpet.stores.memory.backend import MemoryBackend
 from limpet.stores.memory.state import KeptFields, MemoryState
 from limpet.stores.memory.tasks import MemoryTasks, TaskMethods
 
@@ -50,8 +52,16 @@ class MemoryStore(MemoryBackend, MemoryState, TaskMethods, OneProcess):
         if (doc := self._sessions.get(area)) is None:
             raise SessionGone
         if doc.state_fields is None:
-            doc.state_fields = SessionFields(doc)
+            doc.state_fields = KeptFields(doc.record.principal)
         return doc.state_fields
+
+    @override
+    def _keep(self, area: str, principal: str, change: int) -> None:
+        if (doc := self._sessions.get(area)) is None:
+            super()._keep(area, principal, change)
+        else:
+            doc.kept += change
+            self._count_kept(doc)
 
     # A plain call: the rule, applied to the document
 

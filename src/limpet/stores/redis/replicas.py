@@ -86,7 +86,7 @@ class ReplicaMethods(Core):
     async def _left(self, owner: str, key: str) -> list[Orphan]:
         found = await (self.strays(key) if owner == self.me else self.left_by(owner, key))
         if found is None:
-            await self.index("unregister", owner, key)
+            await self.index("take_out", "SREM", f":own:{owner}", key)
         return found or []
 
     # Between replicas

@@ -327,7 +327,7 @@ class SessionMethods(RedisDocuments, StateMethods):
         cost = growth(None, len(uri.encode()))
         if await self.apply(key, False, life.unsubscribe, uri, cost):  # noqa: FBT003
             await self._hold(key, -cost, uri)
-        await self.index("unsubscribed", hashed(uri), key)
+        await self.index("take_out", "SREM", f":sub:{hashed(uri)}", key)
 
     async def subscribers(self, uri: str) -> list[str]:
         return [key.decode() for key in (await self.index("subscribers", hashed(uri)))[2]]
@@ -391,7 +391,7 @@ class SessionMethods(RedisDocuments, StateMethods):
 
     async def closing_reported(self, closed: Closed) -> None:
         await self.send("closing", closed.record.key, ("forget",))
-        await self.index("acknowledge", closed.record.key)
+        await self.index("take_out", "ZREM", ":told", closed.record.key)
 
     async def unreported_closings(self) -> list[Closed]:
         _, _, keys = await self.index("outbox", _BATCH, milliseconds(UNREPORTED_SECONDS))
@@ -406,5 +406,5 @@ class SessionMethods(RedisDocuments, StateMethods):
         except Unreadable as error:
             self._observer.note("store.poisoned", session=key[:8], error=error)
             await self.send("drop", key, ())
-        await self.index("acknowledge", key)
+        await self.index("take_out", "ZREM", ":told", key)
         return None

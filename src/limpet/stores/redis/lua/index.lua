@@ -182,18 +182,15 @@ local keys = redis.call('ZRANGEBYSCORE', g .. ':told', '-inf', now, 'LIMIT', 0, 
 for _, key in ipairs(keys) do redis.call('ZADD', g .. ':told', now + tonumber(ARGV[6]), key) end
 return {'ok', {}, keys}
 
---## acknowledge: shared !allow-oom
-redis.call('ZREM', g .. ':told', ARGV[5])
+--## take_out: shared !allow-oom
+-- Remove a member (ARGV[7]) of a set or sorted set, by the command for it.
+redis.call(ARGV[5], g .. ARGV[6], ARGV[7])
 return {'ok'}
 
 --## subscribed: shared
 local key = g .. ':sub:' .. ARGV[5]
 redis.call('SADD', key, ARGV[6])
 live(key, tonumber(ARGV[7]) + SLACK)
-return {'ok'}
-
---## unsubscribed: shared !allow-oom
-redis.call('SREM', g .. ':sub:' .. ARGV[5], ARGV[6])
 return {'ok'}
 
 --## subscribers: shared

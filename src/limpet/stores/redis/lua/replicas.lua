@@ -83,10 +83,6 @@ redis.call('SADD', g .. ':own:' .. ARGV[5], ARGV[6])
 live(g .. ':own:' .. ARGV[5], 86400000)
 return {'ok'}
 
---## unregister: shared !allow-oom
-redis.call('SREM', g .. ':own:' .. ARGV[5], ARGV[6])
-return {'ok'}
-
 --## dead: shared !allow-oom
 -- Declare replicas dead whose lease has ended, if the caller has renewed its own for one whole lease. A lease that was renewed
 -- in the future has ended too: the clock was set back, and its owner has not renewed since then. Reply the dead replicas with
