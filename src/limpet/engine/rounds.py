@@ -14,6 +14,7 @@ from msgspec import Struct
 from limpet.core.ledger import Charge
 from limpet.core.rounds import Asked, Rounds, Taken
 from limpet.engine.delivery import Batch
+from limpet.engine.load import LARGE
 from limpet.engine.outcome import Outcome
 from limpet.engine.wake import Wake
 from limpet.errors import AskTimeout, BackPressureError, CallEnded, McpError, NoBackChannel
@@ -254,9 +255,10 @@ class RoundWriter(Struct, eq=False):
 
         True if the handler must wait until some are taken: they are too many, too long, or have no room.
         """
-        account = waiter.exchange.caller.payer if waiter.writing and waiter.size else None
+        is_free = not waiter.size or (not waiter.writing and waiter.size < LARGE)
+        account = None if is_free else waiter.exchange.caller.payer
         if account is not None:
-            # The charge of the call is enough for messages that leave at once.
+            # The charge of the call is enough for short messages that leave at once.
             size = waiter.writing + waiter.size
             waiter.charge = waiter.charge or account.open()
             if not waiter.charge.grow(size, urgent=True):

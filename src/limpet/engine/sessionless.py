@@ -64,8 +64,9 @@ from limpet.core.exchange import Action, Actions, ExchangeInput, ExchangeState, 
 from limpet.core.rounds import NOTHING_GIVEN, Asked, Given
 from limpet.engine.caller import Caller
 from limpet.engine.exchange import Exchange
-from limpet.engine.handling import run
+from limpet.engine.handling import COPIES, run
 from limpet.engine.keys import Keys
+from limpet.engine.load import LARGE
 from limpet.engine.outcome import Outcome
 from limpet.engine.parking import Parking
 from limpet.engine.rounds import ResponseWaiter, RoundWriter
@@ -279,7 +280,8 @@ class SessionlessCalls:
         if asked:
             result["inputRequests"] = asked
         encoded = encode(typed_result("input_required", self._runtime.back.server_info, result))
-        self._charge(exchange, writer, len(encoded))
+        # A long one matters twice: it is copied into the response.
+        self._charge(exchange, writer, len(encoded) * (COPIES if len(encoded) >= LARGE else 1))
         try:
             self.parking.keep(exchange)
         except Busy:

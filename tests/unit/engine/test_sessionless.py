@@ -275,6 +275,36 @@ async def test_a_handler_waits_for_a_client_that_does_not_take_long_messages_and
 
 
 @engine_test
+async def test_one_long_message_is_charged_until_it_is_written() -> None:
+    async def chatty(exchange: Exchange) -> object:
+        await exchange.notify("notifications/message", {"data": "x" * 100_000})
+        await asyncio.Event().wait()
+        return {}
+
+    async with house(chatty) as home:
+        account = home.engine.load.ledger.account("alice")
+        visit = home.call(caller=Caller("alice", account=account))
+        await settle_down()
+        assert account.used > 100_000
+        batch = await visit.awaited.take()
+        assert batch is not None
+        assert account.used > 100_000
+        visit.awaited.written(batch)
+        assert account.used == 0
+
+
+@engine_test
+async def test_a_long_question_is_charged_with_the_response_that_it_is_copied_into() -> None:
+    async def asks(exchange: Exchange) -> object:
+        return await exchange.ask("elicitation/create", {"message": "x" * 100_000}, key="q")
+
+    async with house(asks) as home:
+        account = home.engine.load.ledger.account("alice")
+        await home.call(caller=Caller("alice", account=account)).answer()
+        assert account.used > 200_000
+
+
+@engine_test
 async def test_foreign_tampered_mismatched_and_expired_state_get_one_and_the_same_error() -> None:
     async with house(one_ask, times=Times(parked=600)) as home:
         first = await home.call({"arguments": {"a": 1}}).answer()
