@@ -453,3 +453,42 @@ async def test_half_a_message_of_a_program_that_dies_is_in_no_memory() -> None:
             await client.call_tool("a", {"size": 4_000_000, "dies": True})
         assert died.value.code == OUTCOME_UNKNOWN
         await until(lambda: ledger.used < 1_000_000)
+
+
+ASKER: Final = """
+import json, sys
+for line in sys.stdin.buffer:
+    message = json.loads(line)
+    if message.get("method") == "initialize":
+        server = {"name": "asker", "version": "1"}
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": server}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+    elif message.get("method") == "tools/call":
+        call = message["id"]
+        asked = {"messages": [], "maxTokens": 1, "systemPrompt": "x" * 12_000}
+        for number in range(600):
+            request = {"jsonrpc": "2.0", "id": f"q{number}", "method": "sampling/createMessage", "params": asked}
+            print(json.dumps(request), flush=True)
+    elif message.get("id") == "q0":
+        print(json.dumps({"jsonrpc": "2.0", "id": call, "result": {"content": []}}), flush=True)
+"""
+"""It asks 600 questions during a call, and ends the call when the first one is answered."""
+
+
+@async_test
+async def test_questions_of_a_program_are_in_the_memory_of_its_client_and_refused_beyond_it() -> None:
+    program = Process([sys.executable, "-c", ASKER], settings=Settings(limits=Limits(memory=16 * 2**20)))
+    ledger, asked, may_answer = program.engine.load.ledger, 0, asyncio.Event()
+
+    async def sample(_params: object) -> Any:
+        nonlocal asked
+        asked += 1
+        await may_answer.wait()
+        return {"role": "assistant", "model": "m", "content": {"type": "text", "text": "yes"}}
+
+    async with Client(program, protocol_version="sessions", sampling=sample) as client:
+        call = asyncio.create_task(client.call_tool("a"))
+        await until(lambda: asked > 0 and ledger.used > 4_000_000)
+        may_answer.set()
+        await call
+    await until(lambda: ledger.used < 1_000_000)

@@ -36,7 +36,7 @@ from limpet.ports import Ports, spans_of
 from limpet.protocol.idempotency import takes_keys
 from limpet.upstream.backoff import Backoff
 from limpet.upstream.connectors import Connector
-from limpet.upstream.incoming import IncomingRequests, OnRequest
+from limpet.upstream.incoming import ChargeRequest, IncomingRequests, OnRequest, charge_nothing
 from limpet.upstream.link import LinkEnd, OnEnd, OnNotification, Overloaded, Receiver, UpstreamLink
 from limpet.upstream.negotiation import (
     VERSIONS,
@@ -81,6 +81,8 @@ class Callbacks(Struct, frozen=True, kw_only=True):
     mirror: MirrorHeaders = no_mirror
     reserve: Reserve | None = None
     """As in `Receiver`."""
+    charge: ChargeRequest = charge_nothing
+    """For requests of the server."""
 
 
 class ConnectionOptions(Struct, frozen=True, kw_only=True):
@@ -129,7 +131,9 @@ class Connection:
         limits = options.limits
         self._failures = partial(Failures, limits=limits, times=options.times, ports=ports)
         self._decode = partial(decode_raw if options.raw_results else decode, max_depth=limits.depth)
-        self.incoming: IncomingRequests = IncomingRequests(callbacks.on_request, limits, self._observer)
+        self.incoming: IncomingRequests = IncomingRequests(
+            callbacks.on_request, limits, self._observer, callbacks.charge
+        )
         self._numbers: Iterator[int] = count(1)
         self._link: UpstreamLink | None = None
         self._finding: asyncio.Task[UpstreamLink] | None = None

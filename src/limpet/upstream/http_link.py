@@ -43,10 +43,11 @@ from limpet.protocol.sessionless import NAMED, VERSION
 from limpet.single_flight import SingleFlight
 from limpet.transports.http import HttpAnswer
 from limpet.upstream.http_server import SESSION, HttpServer
-from limpet.upstream.incoming import FREE, UNSENT
+from limpet.upstream.incoming import UNSENT
 from limpet.upstream.link import Doubtful, EndReason, LinkEnd, Receiver, SessionLost
 from limpet.upstream.pending import OutgoingRequest
 from limpet.wire.jsonrpc import Response, request_message
+from limpet.wire.lines import FREE
 from limpet.wire.sse import EventParser
 
 EVENTS: Final = "text/event-stream"

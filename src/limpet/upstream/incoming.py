@@ -4,16 +4,14 @@ The code that receives messages never waits for a handler. Each request runs in 
 response. So responses and cancellations always pass, and a handler may itself send a request to the server and get the
 result while every slot is taken.
 
-A request may have 16 MiB, so a limit of their number bounds no memory: large ones are also counted in bytes,
-while they wait and until their answer is sent, and refused as busy beyond a limit. Requests of less than FREE are not
-counted: their number is limit enough.
+A request may have 16 MiB, so a limit of their number bounds no memory: they are also counted in bytes, while they wait
+and until their answer is sent, and refused as busy beyond a limit, or if `charge` has no memory for one.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
-from limpet.config import KIB
 from limpet.core.admission import Admission, Gate
 from limpet.errors import INTERNAL_ERROR, Busy, LinkError, McpError, WireError
 from limpet.ports import Observer
@@ -28,8 +26,8 @@ whose HTTP response carried it; on duplexes and on the standalone stream, each o
 Returns the result as anything the encoder takes, `msgspec.Raw` included; raises McpError to refuse the request."""
 Ticket = tuple[object, RequestId]
 """A request by its link and id."""
-FREE: Final = 16 * KIB
-"""Requests shorter than this are not counted in bytes."""
+ChargeRequest = Callable[[int], object | None]
+"""Returns what holds the charge for so many bytes; None: there is no memory for them."""
 UNSENT: Final = 1_024
 """Responses to pings, and refusals, that may wait to be sent. A server that does not read them gets no more."""
 
@@ -41,18 +39,31 @@ class Answering(Protocol):
         """Send the response to a request of the server."""
 
 
-_Taken = tuple[Answering, Request, Sequence[OutgoingRequest], int]
+_Taken = tuple[Answering, Request, Sequence[OutgoingRequest], int, object]
+"""The last two: its bytes, and what holds their charge."""
+
+
+def charge_nothing(size: int) -> object:
+    """Hold no charge: there is no limit but the number and the bytes."""
+    return size
 
 
 class IncomingRequests:
     """The requests of the server that are being answered, on every link of one connection."""
 
-    def __init__(self, on_request: OnRequest, limits: ClientLimits, observer: Observer) -> None:
+    def __init__(
+        self,
+        on_request: OnRequest,
+        limits: ClientLimits,
+        observer: Observer,
+        charge: ChargeRequest = charge_nothing,
+    ) -> None:
         self._on_request = on_request
+        self._charge = charge
         self._gate: Gate[Ticket] = Gate(limits.incoming, limits.incoming_queued)
         self._most_bytes = limits.incoming_bytes
         self._bytes = 0
-        """The bytes of the requests that are taken and at least FREE long."""
+        """The bytes of the requests that are taken."""
         self._waiting: dict[Ticket, _Taken] = {}
         self._running: dict[Ticket, asyncio.Task[None]] = {}
         self._stopped: set[Ticket] = set()
@@ -73,17 +84,16 @@ class IncomingRequests:
         if request.method == "ping":
             self._reply(link, result_message(request.id, b"{}"))
             return
-        counted = size if size >= FREE else 0
-        # If no other one is counted, any size is taken: otherwise a limit below one legal request would refuse it
-        # forever.
-        has_room = not (counted and self._bytes) or self._bytes + counted <= self._most_bytes
-        match self._gate.enter(ticket) if has_room else Admission.REFUSE:
+        # The only one may have any size: otherwise a limit below one legal request would refuse it forever.
+        has_room = not (size and self._bytes) or self._bytes + size <= self._most_bytes
+        charge = self._charge(size) if has_room else None
+        match self._gate.enter(ticket) if charge is not None else Admission.REFUSE:
             case Admission.START:
-                self._bytes += counted
-                self._start(ticket, (link, request, origins, counted))
+                self._bytes += size
+                self._start(ticket, (link, request, origins, size, charge))
             case Admission.WAIT:
-                self._bytes += counted
-                self._waiting[ticket] = (link, request, origins, counted)
+                self._bytes += size
+                self._waiting[ticket] = (link, request, origins, size, charge)
             case Admission.REFUSE:
                 self._reply(
                     link, refusal(request.id, Busy("Busy: this client answers its limit of requests"))
@@ -103,7 +113,7 @@ class IncomingRequests:
             return
         ticket = (link, request_id)
         if self._gate.abandon(ticket):
-            self._bytes -= self._waiting.pop(ticket)[-1]
+            self._bytes -= self._waiting.pop(ticket)[-2]
         elif ticket in self._running:
             self._stopped.add(ticket)
             self._running[ticket].cancel()
@@ -145,14 +155,14 @@ class IncomingRequests:
             await asyncio.wait(tasks)
 
     def _start(self, ticket: Ticket, taken: _Taken) -> None:
-        link, request, origins, counted = taken
+        link, request, origins, size, charge = taken
         task = asyncio.get_running_loop().create_task(self._answer(ticket, link, request, origins))
         self._running[ticket] = task
-        task.add_done_callback(lambda _done: self._end(ticket, counted))
+        task.add_done_callback(lambda _done: self._end(ticket, size, charge))
 
-    def _end(self, ticket: Ticket, counted: int) -> None:
+    def _end(self, ticket: Ticket, size: int, _charge: object) -> None:
         del self._running[ticket]
-        self._bytes -= counted
+        self._bytes -= size
         self._stopped.discard(ticket)
         self._next()
 

@@ -20,10 +20,10 @@ from msgspec import Struct
 from limpet.errors import INTERNAL_ERROR, Broken, LimpetError, NotSent, WireError
 from limpet.ports import Observer
 from limpet.protocol.params import cancellation_reason
-from limpet.upstream.incoming import FREE, IncomingRequests
+from limpet.upstream.incoming import IncomingRequests
 from limpet.upstream.pending import OutgoingRequest, PendingRequests
 from limpet.wire.jsonrpc import Message, Notification, Request, RequestId, Response
-from limpet.wire.lines import Reserve
+from limpet.wire.lines import FREE, Reserve
 from limpet.wire.shape import cost
 from limpet.wire.unreadable import Recognised, recognise
 
@@ -183,7 +183,7 @@ class Receiver:
             return
         for one in message if isinstance(message, list) else (message,):
             size = 0
-            if len(data) >= FREE and isinstance(one, Request):
+            if data and isinstance(one, Request):
                 # The requests of a batch share the cost of the batch: the first one is charged for all.
                 size, data = cost(data, sys.maxsize), b""
             self.take_message(link, one, origin, size)

@@ -6,7 +6,7 @@ from typing import Final
 from limpet.errors import LineTooLong
 from limpet.wire.unreadable import EDGE
 
-_FREE: Final = 16 * 1024
+FREE: Final = 16 * 1024
 """Shorter parts of a line need no room."""
 Reserve = Callable[[int], bool]
 """Called with the bytes of a long line that is not complete; with 0 when it has ended. False: there is no memory."""
@@ -53,7 +53,7 @@ class LineBuffer:
             return
         size = len(self._partial) + len(part)
         is_over = size > self._limit
-        self._fits = is_over or size <= _FREE or self._reserve is None or self._reserve(size)
+        self._fits = is_over or size <= FREE or self._reserve is None or self._reserve(size)
         if is_over or not self._fits:
             self._head = bytes(self._partial[:EDGE]) + part[: max(0, EDGE - len(self._partial))]
             self._tail = (bytes(self._partial[-EDGE:]) + part[-EDGE:])[-EDGE:]
@@ -65,6 +65,6 @@ class LineBuffer:
         self._partial += part
 
     def _clear(self) -> None:
-        if len(self._partial) > _FREE and self._reserve is not None:
+        if len(self._partial) > FREE and self._reserve is not None:
             self._reserve(0)
         self._partial.clear()

@@ -20,10 +20,14 @@ class IncomingHarness:
 
     def __init__(self, places: int, queue: int, most_bytes: int = 1_000_000) -> None:
         limits = ClientLimits(incoming=places, incoming_queued=queue, incoming_bytes=most_bytes)
-        self.incoming = IncomingRequests(self.handle, limits, SilentObserver())
+        self.incoming = IncomingRequests(self.handle, limits, SilentObserver(), self.charge)
+        self.charged = 0
         self.sent: list[dict[str, Any]] = []
         self.now = self.peak = 0
         self.order: list[int] = []
+
+    def charge(self, size: int) -> "Charge | None":
+        return Charge(self, size) if size != 300 or self.charged < 900 else None
 
     async def handle(self, method: str, params: dict[str, Any], _origin: object) -> object:
         if method != "work":
@@ -84,6 +88,32 @@ async def test_large_requests_are_bounded_by_their_bytes_while_they_wait_and_whi
     harness.put(8, size=90_000)
     await asyncio.sleep(10)
     assert "result" in harness.by_id()[8]
+
+
+class Charge:
+    """Bytes of a ledger, until it is deleted."""
+
+    def __init__(self, harness: "IncomingHarness", size: int) -> None:
+        self._harness, self._size = harness, size
+        harness.charged += size
+
+    def __del__(self) -> None:
+        self._harness.charged -= self._size
+
+
+@virtual_test
+async def test_requests_are_charged_until_they_are_answered_and_refused_without_memory() -> None:
+    harness = IncomingHarness(places=1, queue=100)
+    for number in range(5):
+        harness.put(number, size=300)
+    assert harness.charged == 900
+    harness.incoming.cancel(harness, 1)
+    assert harness.charged == 600
+    await asyncio.sleep(10)
+    answers = harness.by_id()
+    assert [number for number in range(5) if "error" in answers.get(number, {})] == [3, 4]
+    assert answers[3]["error"]["code"] == -31001
+    assert harness.charged == 0
 
 
 @virtual_test

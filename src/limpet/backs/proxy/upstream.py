@@ -111,6 +111,7 @@ class Upstream:
                 on_reconnected=self._reconnected,
                 on_missed=self._missed,
                 reserve=self._reserve,
+                charge=lambda size: self._outside.charge(self._payer, size),
             ),
             options=ConnectionOptions(
                 version=target.version,
@@ -124,6 +125,11 @@ class Upstream:
             ports=ports,
         )
 
+    @property
+    def _payer(self) -> Caller:
+        """The client that the messages of the server are charged to. Those of a shared one belong to no client."""
+        return Caller(ACCOUNT) if self.client.is_shared else self.client.caller
+
     def _reserve(self, size: int) -> bool:
         """Charge a message of which so many bytes have arrived; 0: it is complete, or was dropped."""
         if not size:
@@ -131,9 +137,7 @@ class Upstream:
                 self._reading.free()
             return True
         if self._reading is None:
-            # The messages of a program that several principals share belong to none of them.
-            caller = Caller(ACCOUNT) if self.client.is_shared else self.client.caller
-            self._reading = self._outside.charge(caller, 0, urgent=True)
+            self._reading = self._outside.charge(self._payer, 0, urgent=True)
         return self._reading is not None and self._reading.grow(size * COPIES, urgent=True)
 
     def __repr__(self) -> str:
