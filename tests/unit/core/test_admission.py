@@ -86,6 +86,14 @@ def test_a_free_place_goes_to_the_owners_in_turn() -> None:
     assert gate.enter("d", "d0") is Admission.START
 
 
+def test_the_last_free_place_is_not_for_an_owner_that_has_its_share() -> None:
+    gate: SharedGate[str] = SharedGate(8, 1_000)
+    assert started(gate, "a", 8) == 7
+    assert started(gate, "b", 1) == 1
+    assert gate.leave("b") is None
+    assert gate.enter("c", "c0") is Admission.START
+
+
 def test_one_owner_leaves_places_of_the_queue_to_others() -> None:
     gate: SharedGate[str] = SharedGate(1, 16)
     verdicts = [gate.enter("a", f"a{number}") for number in range(30)]
@@ -142,5 +150,8 @@ def test_a_gate_is_full_before_it_refuses_and_a_place_that_stays_is_free_after_t
     gate.stay()
     assert gate.enter("b") is Admission.WAIT
     assert (gate.is_full(), gate.refuses) == (True, True)
+    alone: Gate[str] = Gate(1, 0)
+    assert alone.enter("a") is Admission.START
+    assert alone.refuses
     assert (gate.leave(), gate.leave(), gate.inside) == ("b", None, 1)
     assert gate.is_full()

@@ -32,3 +32,10 @@ def test_a_queue_never_holds_more_than_its_bounds_and_drops_the_oldest(
             assert sum(size for owner, size in kept.values() if owner == name) <= 50
         assert len(queue) == len(kept)
         assert all(key in queue for key in kept)
+
+
+def test_a_queue_that_is_just_full_drops_nothing_and_without_a_share_it_keeps_nothing() -> None:
+    queue = ByteLimitedQueue(100, 50)
+    assert [queue.put(name, name, 50) for name in "ab"] == [[], []]
+    assert queue.used == 100
+    assert ByteLimitedQueue(100, 0).put("a", "a", 5) == ["a"]

@@ -40,6 +40,13 @@ def test_no_time_has_more_calls_than_a_burst_and_the_rate(steps: list[tuple[floa
         assert passed <= 10 + now * 10 + 1e-6
 
 
+def test_a_call_after_a_long_pause_leaves_one_less_than_a_burst() -> None:
+    buckets, rate = CallRates("one"), Rate(1, 1.0)
+    for moment in (0.0, 100.0):
+        buckets.take(KEY, rate, moment)
+    assert buckets.wait(KEY, rate, 100.0) == pytest.approx(1.0)
+
+
 def test_each_key_has_its_own_bucket() -> None:
     buckets = CallRates("one")
     assert admitted(buckets, 0.0, 20, b"pann") == 10
@@ -176,5 +183,5 @@ def test_of_many_replicas_the_ones_that_were_silent_longest_are_forgotten(
         reports.append(there.report())
     here.learn([*reports, *reports[1:]], lambda _: RATE, 0.0)
     assert admitted(here, 0.0, 50) == 10 - 3, "each was counted once"
-    here.learn(reports[:1], lambda _: RATE, 0.0)
+    here.learn([reports[1], reports[0], reports[1]], lambda _: RATE, 0.0)
     assert here.wait(KEY, RATE, 0.0) == pytest.approx(0.2), "the forgotten one is counted again"

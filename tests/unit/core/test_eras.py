@@ -42,7 +42,8 @@ def test_a_client_may_use_the_versions_of_its_eras() -> None:
     assert supported_versions(settings("sessionless")) == (VERSION,)
     one = settings("sessionless", old="sessions")
     assert supported_versions(one, OLD) == tuple(REVISIONS)
-    assert supported_versions(one, NEW) == (VERSION,)
+    for other in (NEW, {"name": ["old"]}):
+        assert supported_versions(one, other) == (VERSION,)
     assert has_sessions(one)
     assert not has_sessions(settings("sessionless", old="sessionless"))
 
@@ -53,6 +54,8 @@ def test_a_session_is_for_clients_that_may_have_one() -> None:
     with pytest.raises(UnsupportedVersion) as refused:
         check_handshake(settings(new="sessionless"), {"clientInfo": NEW, "protocolVersion": "2025-06-18"})
     assert refused.value.data == {"supported": [VERSION], "requested": "2025-06-18"}
+    with pytest.raises(UnsupportedVersion):
+        check_handshake(settings("sessionless"), {"clientInfo": NEW})
 
 
 def test_a_sessionless_request_is_for_clients_that_may_send_one() -> None:
@@ -70,6 +73,9 @@ def test_a_client_that_describes_itself_at_length_is_refused_with_both_figures()
     assert check_client(short, NEW, {}, {}) == (b'{"name":"new"}', b"{}")
     with pytest.raises(InvalidParams, match="have 42 bytes together; at most 40"):
         check_client(short, NEW, {"x": "y" * 20}, {})
+    check_client(short, NEW, {"x": "y" * 18}, {})
+    with pytest.raises(InvalidParams, match="have 41 bytes"):
+        check_client(short, NEW, {"x": "y" * 12}, {"z": 3})
     with pytest.raises(InvalidParams, match="at most 40"):
         check_sessionless(short, meta({"name": "x" * 50}), large=True)
     check_sessionless(short, meta({"name": "x" * 50}))
