@@ -8,10 +8,12 @@ import pytest
 from typing_extensions import override
 
 from limpet.config import Limits
+from limpet.core.ledger import Ledger
 from limpet.core.lifecycle import SessionInput
 from limpet.stores.base import Claim, Claimed, Refusal, one_process
 from limpet.stores.memory import MemoryStore
-from limpet.stores.memory.backend import MemoryDocument
+from limpet.stores.memory.backend import EXCHANGE_BYTES, STREAM_BYTES, MemoryDocument
+from limpet.stores.memory.lingering import LINGER_SECONDS
 from limpet.testing import VirtualClock
 from limpet.testing.store.bench import KEY, PRINCIPAL, record
 from tests.support import async_test
@@ -126,3 +128,69 @@ async def test_a_reader_of_announcements_that_is_too_far_behind_learns_it(
     news = await store.announced(begin)
     assert (len(news.events), news.missed) == (3, True)
     assert await store.announced(news.cursor) == (news.cursor, [], False)
+
+
+async def _kept(store: MemoryStore, name: str, *, reader: bool) -> None:
+    """Let a call end with an answer that is kept; it has a reader or not."""
+    claimed = await store.claim(KEY, PRINCIPAL, Claim(name, name, b""))
+    assert isinstance(claimed, Claimed)
+    await store.settle(KEY, name, claimed.fence, b"x" * 100, tag=1, keep=True)
+    if not reader:
+        await store.detach(KEY, name, 0, None, broke=False)
+
+
+@async_test
+async def test_a_store_that_forgets_its_sessions_keeps_nothing_of_them() -> None:
+    store = MemoryStore()
+    await store.open(record(), evict=False)
+    await _kept(store, "read", reader=True)
+    await store.close(KEY, SessionInput.DELETED)
+    await store.open(record(), evict=False)
+    await store.subscribe(KEY, "data://clock")
+    await _kept(store, "left", reader=False)
+    indexes = (store._principals, store._due, store._finished, store._subscribers, store._lingering._logs)
+    assert all(indexes)
+    store.forget_sessions()
+    assert not any(indexes)
+
+
+@async_test
+async def test_a_command_that_changes_no_hint_adds_none() -> None:
+    store = MemoryStore()
+    await store.open(record(), evict=False)
+    for _ in range(3):
+        await store.find(KEY, PRINCIPAL)
+    assert len(store._due) == 1
+
+
+@async_test
+async def test_streams_are_charged_with_their_bytes_and_their_objects_until_the_last_reader_has_left() -> (
+    None
+):
+    clock = VirtualClock()
+    store, account = MemoryStore(clock=clock), Ledger(1 << 30).account("one")
+    await store.open(record(), evict=False)
+    store.charge_to(KEY, account)
+    await _kept(store, "a", reader=True)
+    await _kept(store, "b", reader=False)
+    assert account.used == 200 + 100 + 2 * STREAM_BYTES + 2 * EXCHANGE_BYTES
+    await store.close(KEY, SessionInput.DELETED)
+    assert account.used == 150 + STREAM_BYTES, "the answer that is read stays for a while"
+    await store.open(record("later"), evict=False)
+    clock.advance(LINGER_SECONDS)
+    await store.close("later", SessionInput.DELETED)
+    assert (account.ledger.used, account.used) == (0, 0)
+
+
+@async_test
+async def test_sessions_are_due_in_their_order_after_the_hints_were_made_again() -> None:
+    clock = VirtualClock()
+    store = MemoryStore(clock=clock)
+    for number in reversed(range(200)):
+        await store.open(record(str(number), idle=1_000.0 + number, lifetime=1e9), evict=False)
+    for number in range(150):
+        await store.close(str(number), SessionInput.DELETED)
+    for number in range(150, 300):
+        await store.open(record(str(number + 200), idle=5_000.0 - number, lifetime=1e9), evict=False)
+    clock.advance(1_150.0)
+    assert await store.due() == ["150"]
