@@ -137,6 +137,10 @@ def test_a_charge_grows_as_far_as_there_is_room() -> None:
     assert not charge.grow(50)
     assert (charge.size, account.used) == (30, 40)
     assert charge.grow(20), "it has them already"
+    assert charge.grow(31)
+    assert account.used == 41
+    other.set(100)
+    assert charge.grow(31), "it has them already, although nothing is free"
 
 
 def test_charges_that_end_in_other_threads_are_counted() -> None:
@@ -173,3 +177,22 @@ def test_the_sizes_that_wait_to_be_subtracted_are_few() -> None:
         account.take(1)
     assert len(ledger.freed) < 1_000
     assert (ledger.used, account.used, account.owner.used) == (0, 0, 0)
+
+
+def test_urgent_things_of_one_holder_take_two_thirds() -> None:
+    account = Ledger(900).account("ann")
+    assert len(filled(account, urgent=True)) == 600
+
+
+def test_an_account_knows_its_room_and_what_it_uses_beyond_its_share() -> None:
+    ledger = Ledger(1_000)
+    ann, bob = ledger.account("ann", "session"), ledger.account("bob")
+    charge = ann.open()
+    for size, room, over in ((100, 400, 100 - 2 * 900), (800, -300, 400), (1_500, -1_000, 1_500)):
+        charge.set(size)
+        assert (ann.room, ann.owner.over) == (room, over)
+    charge.set(800)
+    assert bob.room == 200 - 125, "the reserve stays"
+    assert ledger.pressed == 800 - 1_000 + 125
+    charge.set(100)
+    assert bob.room == 450

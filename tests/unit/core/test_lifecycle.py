@@ -10,6 +10,7 @@ CLOSING = (
     SessionInput.EXPIRED,
     SessionInput.EVICTED,
     SessionInput.SHUTDOWN,
+    SessionInput.OPERATOR,
 )
 
 

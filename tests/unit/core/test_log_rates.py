@@ -44,3 +44,11 @@ def test_a_full_table_forgets_names_with_their_whole_burst_and_remembers_the_oth
     assert len(rates._names) <= NAMES
     assert rates.admit("new", 0.5) == 0
     assert rates.admit("busy", 0.5) is None, "its burst was used up, and that is not forgotten"
+
+
+def test_the_first_name_beyond_the_table_makes_room() -> None:
+    rates = LogRates(0.0)
+    for name in range(NAMES):
+        rates.admit(name, 0.0)
+    rates.admit("new", 1_000.0)
+    assert list(rates._names) == ["new"]

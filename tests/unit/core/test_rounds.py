@@ -8,7 +8,7 @@ ASKED = Asked("elicitation/create", {})
 def test_a_round_asks_for_everything_that_waits() -> None:
     rounds = Rounds()
     names = [rounds.ask(ASKED), rounds.ask(ASKED), rounds.ask(ASKED, "mine")]
-    assert len(set(names)) == 3
+    assert names == ["ask-1", "ask-2", "mine"]
     assert set(rounds.go_out()) == set(names)
     assert rounds.number == 1
     assert rounds.is_parked
@@ -57,7 +57,9 @@ def test_rounds_that_were_never_out_are_refused() -> None:
 def test_a_key_is_never_used_twice_in_a_call() -> None:
     rounds = Rounds()
     names = [rounds.ask(ASKED, "name") for _ in range(3)] + [rounds.ask(ASKED) for _ in range(3)]
+    assert names == ["name", "name-2", "name-3", "ask-4", "ask-5", "ask-6"]
     for name in names:
         rounds.withdraw(name)
+    assert rounds.waiting == {}
     names += [rounds.ask(ASKED, "name"), rounds.ask(ASKED)]
     assert len(set(names)) == len(names)

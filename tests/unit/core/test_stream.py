@@ -2,7 +2,7 @@
 
 import pytest
 
-from limpet.core.stream import Continuity, Log, Packed, Position
+from limpet.core.stream import Continuity, Log, Packed, Position, after_terminal, before_terminal
 
 
 def filled(count: int, size: int = 1) -> Log:
@@ -100,3 +100,15 @@ def test_logs_without_events_share_nothing_after_the_first_one() -> None:
     one, other = filled(0), filled(0)
     one.append(1, b"x")
     assert (len(one.events), len(other.events)) == (1, 0)
+
+
+def test_a_stream_with_its_last_message_alone_begins_and_ends_at_known_positions() -> None:
+    log = Log(before_terminal(9))
+    assert log.low.tag != 9
+    assert log.append(9, b"last", final=True).position == after_terminal(9)
+
+
+def test_a_log_that_goes_on_after_a_gap_has_no_bytes() -> None:
+    log = filled(5)
+    log.skip_to(Position(9, 1))
+    assert (log.bytes, len(log.events), log.top) == (0, 0, Position(9, 1))

@@ -51,6 +51,15 @@ def test_the_table_leads_out_of_no_terminal_status() -> None:
     assert all((status, event) in TABLE for status in set(TaskStatus) - TERMINAL for event in ENDS)
 
 
+def test_a_task_ends_with_its_last_message_or_the_one_of_its_end() -> None:
+    working = must(described(begun(0, 60), Progress(1, message="half")))
+    assert described(working, Progress(1, message="half")) is None
+    for said, last in (("", "half"), ("stopped", "stopped")):
+        end = must(ended(working, TaskInput.CANCEL, message=said))
+        assert (end.status, end.message) == (TaskStatus.CANCELLED, last)
+        assert ended(end, TaskInput.RESULT) is None
+
+
 def test_an_ask_requires_input_until_the_last_answer() -> None:
     state = must(asked(must(asked(begun(0, 60), "a", ASK)), "b", ASK))
     assert state.status is TaskStatus.INPUT_REQUIRED
