@@ -10,10 +10,9 @@ from typing_extensions import override
 from limpet.config import Limits
 from limpet.core.ledger import Ledger
 from limpet.core.lifecycle import SessionInput
-from limpet.stores.base import Claim, Claimed, Refusal, one_process
+from limpet.stores.base import LINGER_SECONDS, Claim, Claimed, Refusal, one_process
 from limpet.stores.memory import MemoryStore
 from limpet.stores.memory.backend import EXCHANGE_BYTES, STREAM_BYTES, MemoryDocument
-from limpet.stores.memory.lingering import LINGER_SECONDS
 from limpet.testing import VirtualClock
 from limpet.testing.store.bench import KEY, PRINCIPAL, record
 from tests.support import async_test
