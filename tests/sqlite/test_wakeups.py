@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
+import pytest
+
 from limpet.core.lifecycle import SessionInput
 from limpet.stores.base import Answered, Attached, Claim, Claimed, WakeUp
-from limpet.stores.sqlite import SqliteStore
+from limpet.stores.sqlite import SqliteStore, worker
 from limpet.stores.sqlite.transaction import WAKEUP_SECONDS, Transaction
 from limpet.testing import VirtualClock
 from limpet.testing.store.bench import KEY, OTHER, PRINCIPAL, record
@@ -133,6 +135,18 @@ async def test_a_process_that_has_missed_nothing_sends_no_extra_wake_up() -> Non
         # A session with an ask is read again every second, so a slow machine sends CANCEL twice. What is not known to be
         # lost is not guessed: FORWARD is sent only then.
         assert set(both.wakeups) == {(WakeUp.CANCEL, KEY, "a"), (WakeUp.NEWS, "", "")}
+
+
+@async_test
+async def test_a_process_that_is_never_idle_receives_wake_ups_with_its_commands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker, "POLL", BOUND)
+    async with two_stores() as both:
+        await both.here.sessions()
+        await both.there.announce("news", b"")
+        await both.here.sessions()
+        await both.until((WakeUp.NEWS, "", ""))
 
 
 @async_test

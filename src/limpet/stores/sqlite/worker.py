@@ -69,6 +69,7 @@ SPARE_PAGES: Final = 256
 SHRINK_PAGES: Final = 2_048
 """Pages given back after one sweep."""
 
+_VERSION: Final = "PRAGMA data_version"
 _LAST_WAKEUP: Final = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'ring'"
 _KEPT: Final = "SELECT count(*) FROM ring WHERE n > ? AND n <= ?"
 _FOREIGN: Final = (
@@ -147,6 +148,8 @@ class Worker:
         self._connection: sqlite3.Connection | None = None
         self._transaction: Transaction | None = None
         self._data_version = -1
+        self._is_current = False
+        """The last transaction has found that no other process has written."""
         self._last_read: int | None = None
         self._looked = 0.0
 
@@ -267,6 +270,8 @@ class Worker:
         self._begin(connection, "BEGIN IMMEDIATE" if writes else "BEGIN")
         tx.begin()
         try:
+            # Within the transaction this takes no lock of its own, which would be four calls of the system.
+            self._is_current = tx.one(_VERSION) == self._data_version
             for command in batch:
                 command.perform(tx, self._wall())
             if writes:
@@ -321,7 +326,7 @@ class Worker:
     # Wake-ups of other processes
 
     def _listen_from_now(self, connection: sqlite3.Connection) -> None:
-        [self._data_version] = connection.execute("PRAGMA data_version").fetchone()
+        [self._data_version] = connection.execute(_VERSION).fetchone()
         if self._last_read is None:
             [self._last_read] = connection.execute(_LAST_WAKEUP).fetchone()
         else:
@@ -330,10 +335,11 @@ class Worker:
 
     def _listen(self) -> None:
         """Send the wake-ups that other processes have written since the last read."""
-        if self._connection is None or self._on_wake is None:
+        is_current, self._is_current = self._is_current, False
+        if is_current or self._connection is None or self._on_wake is None:
             return
         try:
-            [version] = self._connection.execute("PRAGMA data_version").fetchone()
+            [version] = self._connection.execute(_VERSION).fetchone()
             if version == self._data_version:
                 return
             [top] = self._connection.execute(_LAST_WAKEUP).fetchone()
