@@ -148,7 +148,7 @@ class Writer:
         """Commit the draft; if that is refused, apply the rule again. Return the last result."""
         while True:
             self.number += 1
-            self.doc.end_noting()
+            self.doc.collect()
             commit = self.doc.commit(self.name, self.number, self.number - 1, float(len(self.name)))
             reply = self.session.commit(commit)
             if isinstance(reply, Done):

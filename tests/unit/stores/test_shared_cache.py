@@ -14,9 +14,10 @@ from limpet.core.records import Ending
 from limpet.core.stream import Position
 from limpet.stores.base import Attached, Claim, Claimed
 from limpet.stores.shared import known
-from limpet.stores.shared.commit import Commit, Reply
+from limpet.stores.shared.commit import SLACK, Commit, Reply
+from limpet.testing import VirtualClock
 from limpet.testing.store.bench import PRINCIPAL, record
-from tests.dicts import DictStore
+from tests.dicts import DictStore, Shelves
 from tests.support import async_test
 
 MOST = 200_000
@@ -52,6 +53,26 @@ async def test_documents_are_charged_with_the_memory_of_their_decoded_records() 
         assert ledger.used == store._cached <= ledger.total // known.CACHE_SHARE
     # Each record has 14 KB of JSON, and the decoded one some 300 KB.
     assert ledger.used / len(store._entries) > 200_000
+
+
+@async_test
+async def test_a_session_that_was_forgotten_during_a_command_counts_no_memory() -> None:
+    store = DictStore()
+    await store.open(record("k"), evict=False)
+    command = store.apply("k", None, lambda _: store.forget_all())
+    await command
+    assert (store._cached, len(store._entries)) == (0, 0)
+
+
+@async_test
+async def test_a_commit_with_which_a_session_is_kept_longer_stores_until_when() -> None:
+    clock, shelves = VirtualClock(), Shelves()
+    store = DictStore(Limits(), clock, shelves)
+    await store.open(record("k", idle=10 * SLACK, lifetime=100 * SLACK), evict=False)
+    before = shelves.sessions["k"].number("expires")
+    clock.advance(before - clock.now() + 1)
+    assert await store.find("k", PRINCIPAL) is not None
+    assert shelves.sessions["k"].number("expires") >= clock.now() + SLACK / 2
 
 
 class FarStore(DictStore):

@@ -89,10 +89,9 @@ class RedisDocuments(Core):
             0,
             b"",
             b"",
+            *[word for pair in commit.put.items() for word in pair],
+            *commit.delete,
         ]
-        for pair in commit.put.items():
-            words += pair
-        words += commit.delete
         if compare is not None:
             conditions = commit.conditions
             words[7], words[8] = len(compare), pack(f"<{len(conditions)}d", *conditions)

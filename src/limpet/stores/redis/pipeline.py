@@ -190,17 +190,14 @@ class RedisPipeline:
 
     def _take(self, reply: Any) -> bool:
         """Give a reply to the command that waits for it. False if the connection must not be used again."""
-        if isinstance(reply, RedisConnectionError) and not isinstance(reply, BusyLoadingError):
+        is_error = isinstance(reply, Exception)
+        if is_error and isinstance(reply, RedisConnectionError) and not isinstance(reply, BusyLoadingError):
             raise reply
         self._answered += 1
         future = self._waiting.popleft()
-        if not isinstance(reply, Exception):
-            if not future.done():
-                future.set_result(reply)
-            return True
         if not future.done():
-            future.set_exception(reply)
-        return not spoils(reply)
+            (future.set_exception if is_error else future.set_result)(reply)
+        return not is_error or not spoils(reply)
 
     def _look(self, answered: int) -> None:
         """End a connection on which commands wait and nothing has arrived since the last look."""

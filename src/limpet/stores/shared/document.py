@@ -40,6 +40,7 @@ from limpet.wire.shape import counted_cost
 _HINT: Final = PLACES["hint"]
 _FENCES: Final = 1_000_000
 """Fences in a second."""
+_LEAST: Final = -inf
 _ORDER: Final = 2e-6
 """Between the ends of two streams, so that their order is known."""
 
@@ -196,7 +197,8 @@ class NotedDocument(Document):
                 table.begin_noting(is_noting=is_noting)
         if is_noting:
             for name, counter in self.counters.items():
-                counter.begin(getattr(self, name))
+                counter.known = counter.value = getattr(self, name)
+                counter.least, counter.most = _LEAST, inf
                 setattr(self, name, counter)
 
     # What rules read and change
@@ -223,7 +225,8 @@ class NotedDocument(Document):
         values = self.values
         if name in values:
             return values[name]
-        self.reads.add(name)
+        if self.is_noting:
+            self.reads.add(name)
         found = decode_value(name, self.raw.get(name))
         if found is not None:
             values[name] = found
@@ -251,12 +254,11 @@ class NotedDocument(Document):
         self._fence = fence
 
     def end_noting(self) -> None:
-        """After rules: the counters are plain numbers again."""
-        if self.is_noting:
-            for name, counter in self.counters.items():
-                setattr(self, name, counter.value)
-                if counter.least > -inf or counter.most < inf:
-                    self.tests[name] = counter.least, counter.most
+        """After rules that were noted: the counters are plain numbers again."""
+        for name, counter in self.counters.items():
+            setattr(self, name, counter.value)
+            if counter.most < inf or counter.least > _LEAST:
+                self.tests[name] = counter.least, counter.most
 
     @override
     def add_finished(self, stream: str, now: float) -> None:

@@ -6,7 +6,9 @@ were known. So a call that a replica claims and ends, with nothing of others in 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from math import inf
+from operator import ne
 from typing import Any, Final
 
 from limpet.core.lifecycle import SessionState
@@ -36,7 +38,7 @@ from limpet.stores.shared.fields import (
     encode_variable,
     kept_members,
 )
-from limpet.stores.shared.tables import ABSENT
+from limpet.stores.shared.tables import ABSENT, Table
 
 _MARK, _HINT, _STATE, _SETTLED = (PLACES[name] for name in ("mark", "hint", "state", "settled"))
 _CHANGED: Final = tuple(PLACES.values())
@@ -48,7 +50,7 @@ _DETACHED: Final = SessionState.DETACHED
 class SharedDocument(NotedDocument):
     """A document of a session that other processes may change."""
 
-    __slots__ = ()
+    __slots__ = ("written",)
 
     known: tuple[float, ...]
     known_bytes: bytes
@@ -69,13 +71,18 @@ class SharedDocument(NotedDocument):
             self.touched, self.settled, self.broke, self.expires, self.hint, 1.0 if self.state is _DETACHED else 0.0, self.opened,
         )  # fmt: skip
 
-    def is_changed(self) -> bool:
-        """Return True if the rules have changed anything."""
+    def collect(self) -> bool:
+        """After rules: collect what they have made. Return True if they have changed anything."""
+        if self.is_noting:
+            self.end_noting()
+        self.numbers = self._numbers()
+        self.written: list[Table] = [table for table in self.tables.values() if table.journal]
+        """The tables that rules have changed."""
         return bool(
-            self._numbers() != self.known[2:]
+            self.numbers != self.known[2:]
             or self.gone_writers
             or self.is_record_changed
-            or any(True for table in self.tables.values() for _ in table.changes())
+            or any(table.changes() for table in self.written)
             or any(True for _ in self._changed_values())
         )
 
@@ -88,23 +95,19 @@ class SharedDocument(NotedDocument):
     def commit(
         self, writer: str, number: int, acknowledged: int, mark: float, *, compares: bool = True
     ) -> Commit:
-        """Make a commit of the changes. Without `compares`, one that is exact has no conditions besides."""
-        self.numbers = (self.known[0] + 1, mark, *self._numbers())
+        """Make a commit of what was collected. Without `compares`, one that is exact has no conditions besides."""
+        self.numbers = (self.known[0] + 1, mark, *self.numbers)
         put: dict[str, bytes] = {}
         delete: list[str] = []
-        is_whole, is_fresh = False, self.is_noting and self.reads <= self.fresh
-        for table in self.tables.values():
-            is_fresh = is_fresh and table.names <= table.fresh and table.journal.keys() <= table.fresh
-            if table.journal:
-                codec = table.codec
-                for name, _, after in table.changes():
-                    if after is not ABSENT:
-                        put[codec.prefix + codec.text(name)] = codec.encode(after)
-                    else:
-                        delete.append(codec.prefix + codec.text(name))
-            if table.is_whole:
-                is_whole = True
-        is_exact = self.is_exact or is_fresh
+        for table in self.written:
+            codec = table.codec
+            prefix, text, encode = codec.prefix, codec.text, codec.encode
+            for name, _, after in table.changes():
+                if after is not ABSENT:
+                    put[prefix + text(name)] = encode(after)
+                else:
+                    delete.append(prefix + text(name))
+        is_exact = self.is_exact or (self.is_noting and self._is_fresh())
         if self.odd:
             self._keep_members(put)
         if self.values or self.is_record_changed or self.gone_writers:
@@ -120,9 +123,16 @@ class SharedDocument(NotedDocument):
         )
         if self.logs.journal:
             self._add_events(commit)
-        if self.is_noting and not is_whole and (compares or not is_exact):
+        if self.is_noting and (compares or not is_exact):
             self._add_conditions(commit, mark)
         return commit
+
+    def _is_fresh(self) -> bool:
+        """Return True if everything that was read or written is known as of the last commit."""
+        return self.reads <= self.fresh and all(
+            table.names <= table.fresh and table.journal.keys() <= table.fresh
+            for table in self.tables.values()
+        )
 
     def _keep_members(self, put: dict[str, bytes]) -> None:
         """Write fields with the members that a later release has added."""
@@ -160,7 +170,9 @@ class SharedDocument(NotedDocument):
         commit.events, commit.cut, commit.drop = events, cut, drop
 
     def _add_conditions(self, commit: Commit, mark: float) -> None:
-        """Add what has to be compared, and the changes of numbers as differences."""
+        """Add what has to be compared, and the changes of numbers as differences; nothing if a whole table was read."""
+        if any(table.is_whole for table in self.tables.values()):
+            return
         compare: dict[str, bytes | None] = {"m": self.variable}
         odd = self.odd
         for table in self.tables.values():
@@ -189,8 +201,10 @@ class SharedDocument(NotedDocument):
         for name, (least, most) in tests.items():
             made += PLACES[name], least, most
         made += _MARK, SET, mark
-        for place, how, before, after in zip(_CHANGED, _HOW, known, self.numbers, strict=True):
-            if before != after and how is not None:
+        numbers = self.numbers
+        for place in compress(_CHANGED, map(ne, known, numbers)):
+            how, before, after = _HOW[place], known[place], numbers[place]
+            if how is not None:
                 # Only a sweep raises the hint, and it tests that this is still the same.
                 is_raised = place == _HINT and after > before
                 made += place, SET if is_raised else how, after - before if how == ADD else after
@@ -204,7 +218,7 @@ class SharedDocument(NotedDocument):
             self._inexact()
         if self.is_noting and not self.is_exact:
             self._note_fresh()
-        for table in self.tables.values():
+        for table in self.tables.values() if self.is_noting else self.written:
             if table.journal or table.names or table.is_whole:
                 table.accept()
         if self.odd or self.values or self.is_record_changed or self.gone_writers:

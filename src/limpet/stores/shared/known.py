@@ -113,14 +113,14 @@ class KnownSessions(SessionCommands, Shelf):
             return None
 
     def _entry(self, key: str) -> KnownSession:
-        entry = self._entries.get(key)
-        if entry is not None:
-            self._entries.move_to_end(key)
-            return entry
-        return self._entries.setdefault(key, KnownSession(key))
+        return self._entries.get(key) or self._entries.setdefault(key, KnownSession(key))
 
     def _weigh(self, entry: KnownSession) -> None:
-        """After a command: count the memory of a document, and forget others if all of them take too much."""
+        """After commands: count the memory of a document, and forget others if all of them take too much."""
+        if self._entries.get(entry.key) is not entry:
+            # Everything was forgotten meanwhile.
+            return
+        self._entries.move_to_end(entry.key)
         weight = entry.weighed()
         self._cached += weight - entry.weight
         entry.weight = weight

@@ -14,12 +14,8 @@ class Counter:
     __slots__ = ("known", "least", "most", "value")
 
     def __init__(self) -> None:
-        self.begin(0)
-
-    def begin(self, known: int) -> None:
-        """Begin with the number that is known to be stored."""
-        self.known: int = known
-        self.value: int = known
+        self.known: int = 0
+        self.value: int = 0
         self.least: float = -inf
         self.most: float = inf
 

@@ -35,7 +35,7 @@ from limpet.errors import LimpetError, StoreError, StoreUnavailable
 from limpet.ports import Random
 from limpet.stores.backend import P, R, Rule
 from limpet.stores.base.replicas import lease_ended
-from limpet.stores.shared.commit import PLACES, SLACK, Commit, Done, LostWrites, Reply, Stale
+from limpet.stores.shared.commit import PLACES, SLACK, Commit, Done, LostWrites, Stale
 from limpet.stores.shared.draft import SharedDocument
 from limpet.stores.shared.entry import KnownSession, RuleCommand
 from limpet.stores.shared.fields import Unreadable
@@ -48,6 +48,8 @@ _HINT, _SIZE, _STATE = PLACES["hint"], PLACES["size"], PLACES["state"]
 _COMBINED: Final = 128
 _COMBINED_BYTES: Final = 1024 * 1024
 """Commands in one commit, and their bytes. One command may have more."""
+_SMALL: Final = frozenset((calls.claim, calls.end_plain))
+"""The rules of a plain call, whose arguments have no such size."""
 _ENDS: Final = (calls.end_plain, calls.settle)
 _SHY: Final = 64
 """Commits that carry what they have read, after another process has written the session."""
@@ -69,6 +71,8 @@ def _how_many(waiting: list[RuleCommand]) -> int:
     """Return how many of the commands that wait make the next commit."""
     size = 0
     for count, one in enumerate(waiting[:_COMBINED]):
+        if one.rule in _SMALL:
+            continue
         if one.rule is streams.append:
             size += sum([len(data) for _, data in one.args[2]])
         else:
@@ -104,7 +108,7 @@ class CommandRounds(KnownSessions):
         If another command of the session is under way, together with others after it.
         """
         command = RuleCommand(rule, args, more, self.me, absent)
-        entry = self._entry(key)
+        entry = self._entries.get(key) or self._entry(key)
         if not entry.is_busy:
             entry.is_busy = True
             try:
@@ -160,8 +164,9 @@ class CommandRounds(KnownSessions):
             for one in commands:
                 if failed is not None:
                     one.reset(failed)
-                if one.done is not None and not one.done.done():
-                    one.done.set_result(None)
+                done = one.done
+                if done is not None and not done.done():
+                    done.set_result(None)
 
     # One round: load, rules, commit, until it is applied
 
@@ -186,16 +191,11 @@ class CommandRounds(KnownSessions):
             # Whether the commit was applied is not known.
             entry.unknown()
             raise
-
-    async def _decide(self, entry: KnownSession, commands: list[RuleCommand]) -> None:
-        await self._attempts(entry, commands)
-        for one in commands:
-            if one.error is not None and one.rule in _ENDS:
-                self._note_end(entry, one.args[0])
+        self._note_refused_ends(entry, commands)
         if self._taken:
             self._wake_taken()
 
-    async def _attempts(self, entry: KnownSession, commands: list[RuleCommand]) -> None:
+    async def _decide(self, entry: KnownSession, commands: list[RuleCommand]) -> None:
         is_current = False
         needed: set[str] = set()
         while True:
@@ -211,18 +211,18 @@ class CommandRounds(KnownSessions):
             doc.begin_noting(is_noting=entry.shy > 0 or not doc.is_exact)
             try:
                 self._apply_rules(entry, doc, commands)
-                doc.end_noting()
             except (NeedsAll, NeedsIndex) as missing:
                 await self._learn_more(entry, doc, missing, needed)
                 continue
-            if doc.is_changed() or entry.is_in_doubt:
+            is_changed = doc.collect()
+            if is_changed or entry.doubted > entry.acknowledged:
                 if entry.registered != me:
                     allowed = await self._register(entry, commands)
                     if allowed is not commands or self.me != me:
                         doc.undo()
                         commands = allowed
                         continue
-                if await self._commit(entry, doc, commands):
+                if await self._commit(entry, doc, commands, is_changed=is_changed):
                     return
                 is_current = entry.doc is not None and entry.doc.is_exact
             elif is_current or await self._check_current(entry, doc):
@@ -240,8 +240,8 @@ class CommandRounds(KnownSessions):
                 # An incarnation that is dead has lost them: others have ended its work.
                 entry.lost = None
         for one in commands:
+            one.error = None
             try:
-                one.error = None
                 one.result = one.rule(doc, *one.args, **one.more)
             except LimpetError as error:
                 one.error = error
@@ -285,7 +285,9 @@ class CommandRounds(KnownSessions):
 
     # The commit
 
-    async def _commit(self, entry: KnownSession, doc: SharedDocument, commands: list[RuleCommand]) -> bool:
+    async def _commit(
+        self, entry: KnownSession, doc: SharedDocument, commands: list[RuleCommand], *, is_changed: bool
+    ) -> bool:
         """Commit the changes. True if they are applied, or the session is gone; else the rules decide again."""
         writer = self._writer()
         if writer != entry.writer:
@@ -295,7 +297,6 @@ class CommandRounds(KnownSessions):
             entry.lost = None
             entry.doubted = 0
         entry.number = max(entry.number, entry.acknowledged) + 1
-        is_changed = doc.is_changed()
         renews = self._keep_longer(doc)
         commit = doc.commit(
             writer, entry.number, entry.acknowledged, self._mark, compares=doc.is_exact or entry.careful > 0
@@ -305,13 +306,22 @@ class CommandRounds(KnownSessions):
             record = doc.record
             commit.life = max(record.idle, record.grace) + max(0.0, doc.hint - self.now()) + SLACK
         commit.frees = entry.lost is None and (
-            not is_changed or all(one.rule in self.frees for one in commands)
+            not is_changed or self.frees.issuperset([one.rule for one in commands])
         )
         if doc.told:
             commit.told = self._for_others(doc)
-        reply = await self._send(entry, doc, commit)
+        try:
+            reply = await self.commit(entry.key, commit)
+        except NoRoom:
+            raise
+        except BaseException:
+            self._doubt_commit(entry, doc, commit)
+            raise
         if isinstance(reply, Done):
-            await self._accept(entry, doc, commit, reply)
+            known, grown = doc.known, int(doc.size - doc.known[_SIZE])
+            self._accept(entry, doc, commit, reply)
+            if grown or doc.known[_HINT] != known[_HINT] or doc.known[_STATE] != known[_STATE]:
+                await self._report(entry, doc, known, grown)
             return True
         for one in commands:
             one.reset()
@@ -322,19 +332,14 @@ class CommandRounds(KnownSessions):
         self._learn_refusal(entry, doc, commit, reply)
         return False
 
-    async def _send(self, entry: KnownSession, doc: SharedDocument, commit: Commit) -> Reply:
-        try:
-            return await self.commit(entry.key, commit)
-        except NoRoom:
-            raise
-        except BaseException:
-            entry.doubted = commit.number
-            # If it was the first one, nothing in the session may name this incarnation when it is declared dead.
-            entry.registered = ""
-            # It may be applied, and then nothing else would report it.
-            if any(doc.known[place] != doc.numbers[place] for place in (_HINT, _SIZE, _STATE)):
-                self.doubt(entry.key)
-            raise
+    def _doubt_commit(self, entry: KnownSession, doc: SharedDocument, commit: Commit) -> None:
+        """The commit may be applied, or may still arrive."""
+        entry.doubted = commit.number
+        # If it was the first one, nothing in the session may name this incarnation when it is declared dead.
+        entry.registered = ""
+        # Nothing else would report it.
+        if any(doc.known[place] != doc.numbers[place] for place in (_HINT, _SIZE, _STATE)):
+            self.doubt(entry.key)
 
     def _learn_refusal(
         self, entry: KnownSession, doc: SharedDocument, commit: Commit, reply: Stale | LostWrites
@@ -358,6 +363,7 @@ class CommandRounds(KnownSessions):
         if not is_examined and doc.expires >= doc.touched and doc.expires >= doc.hint:
             return False
         doc.expires = max(self.now(), doc.hint) + SLACK / 2
+        doc.collect()
         return True
 
     def _for_others(self, doc: SharedDocument) -> list[tuple[WakeUp, str, str]]:
@@ -375,10 +381,9 @@ class CommandRounds(KnownSessions):
             if isinstance(what, WakeUp) and (not owner or replica_of(owner) == mine):
                 self.wake(what, key, name)
 
-    async def _accept(self, entry: KnownSession, doc: SharedDocument, commit: Commit, reply: Done) -> None:
+    def _accept(self, entry: KnownSession, doc: SharedDocument, commit: Commit, reply: Done) -> None:
         self._note_work(entry, doc, commit)
         told, doc.told = doc.told, ()
-        known, grown = doc.known, int(doc.size - doc.known[_SIZE])
         entry.acknowledged = commit.number
         doc.accept(reply, commit)
         if entry.careful:
@@ -392,19 +397,25 @@ class CommandRounds(KnownSessions):
                 entry.unknown()
         if told:
             self._wake_here(entry.key, told)
-        if grown or doc.known[_HINT] != known[_HINT] or doc.known[_STATE] != known[_STATE]:
-            try:
-                await self.applied(entry.key, doc, known, grown)
-            except BaseException as error:
-                self.doubt(entry.key)
-                if not isinstance(error, StoreError):
-                    raise
+
+    async def _report(
+        self, entry: KnownSession, doc: SharedDocument, known: tuple[float, ...], grown: int
+    ) -> None:
+        """Carry a commit over to indexes in other places, as `applied`."""
+        try:
+            await self.applied(entry.key, doc, known, grown)
+        except BaseException as error:
+            self.doubt(entry.key)
+            if not isinstance(error, StoreError):
+                raise
 
     def _note_work(self, entry: KnownSession, doc: SharedDocument, commit: Commit) -> None:
         """Remember what runs, waits and was written here."""
         me, number, running = self.me, commit.number, entry.running
-        for stream, _, exchange in doc.tables["exchanges"].changes():
-            if exchange is not ABSENT and exchange.running and exchange.owner == me:
+        exchanges = doc.tables["exchanges"]
+        for stream in exchanges.journal:
+            exchange = dict.get(exchanges, stream)
+            if exchange is not None and exchange.running and exchange.owner == me:
                 running[stream] = exchange, running.get(stream, (None, number))[1]
             else:
                 self._note_end(entry, stream)
@@ -423,6 +434,11 @@ class CommandRounds(KnownSessions):
         """An exchange does not run here any more: it has ended, or others have ended it."""
         if entry.running.pop(stream, None) is not None:
             self._recent.forget(entry.key, stream)
+
+    def _note_refused_ends(self, entry: KnownSession, commands: list[RuleCommand]) -> None:
+        for one in commands:
+            if one.error is not None and one.rule in _ENDS:
+                self._note_end(entry, one.args[0])
 
     def _note_asks(self, entry: KnownSession, doc: SharedDocument, number: int) -> None:
         for name, _, ask in doc.tables["asks"].changes():

@@ -18,6 +18,7 @@ from limpet.stores.shared.heads import HeadLog
 
 ABSENT: Final[Any] = object()
 """Instead of the value of an entry: there is none."""
+_get, _pop, _set = dict.get, dict.pop, dict.__setitem__
 _NONE: Final[Any] = frozenset[Any]()
 """Nothing is noted. Most documents need no sets of their own."""
 
@@ -54,8 +55,8 @@ class Table(dict[Any, Any]):
     def __setitem__(self, name: Any, value: Any) -> None:
         journal = self.journal
         if name not in journal:
-            journal[name] = dict.get(self, name, ABSENT)
-        dict.__setitem__(self, name, value)
+            journal[name] = _get(self, name, ABSENT)
+        _set(self, name, value)
 
     @override
     def __delitem__(self, name: Any) -> None:
@@ -64,11 +65,10 @@ class Table(dict[Any, Any]):
     @override
     def pop(self, name: Any, *default: Any) -> Any:
         journal = self.journal
-        if name not in journal:
-            before = dict.get(self, name, ABSENT)
-            if before is not ABSENT:
-                journal[name] = before
-        return dict.pop(self, name, *default)
+        before = _pop(self, name, *default)
+        if name not in journal and before not in default:
+            journal[name] = before
+        return before
 
     def stored(self, name: Any) -> Any:
         """Return an entry as it was after the last commit, without a note; None if there is none."""
@@ -83,12 +83,13 @@ class Table(dict[Any, Any]):
         else:
             dict.__setitem__(self, name, value)
 
-    def changes(self) -> Iterator[tuple[Any, Any, Any]]:
+    def changes(self) -> list[tuple[Any, Any, Any]]:
         """Return the entries that were changed, before and after; ABSENT: there is none."""
-        for name, before in self.journal.items():
-            after = dict.get(self, name, ABSENT)
-            if after is not before:
-                yield name, before, after
+        return [
+            (name, before, after)
+            for name, before in self.journal.items()
+            if (after := dict.get(self, name, ABSENT)) is not before
+        ]
 
     def accept(self) -> None:
         """The changes are stored."""
@@ -212,10 +213,12 @@ class Logs(Table):
         return [log for _, log in self.items()]
 
     @override
-    def changes(self) -> Iterator[tuple[Any, Any, Any]]:
-        for name, before, log in super().changes():
-            if log is ABSENT or before is ABSENT or log.new or not log.same_as(before):
-                yield name, before, log
+    def changes(self) -> list[tuple[Any, Any, Any]]:
+        return [
+            (name, before, log)
+            for name, before, log in super().changes()
+            if log is ABSENT or before is ABSENT or log.new or not log.same_as(before)
+        ]
 
     @override
     def accept(self) -> None:
