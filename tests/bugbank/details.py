@@ -100,14 +100,14 @@ DETAILS: Final[dict[str, Detail]] = {
         "engine/test_answer_log::test_it_is_written_once_and_to_its_end_when_the_store_is_back",
         [("command", "append"), ("lost", False)],
     ),
-    "a sweep looks once for calls of the dead": Detail(
+    "a sweep looks once for calls of dead replicas": Detail(
         Replica.sweep,
         "goes_on = True in ended and not left",
         "goes_on = False",
         "ours, c3d2c217",
         "engine/test_sweep::test_all_orphans_are_ended_in_one_sweep_although_the_store_returns_some_at_a_time",
     ),
-    "a store that is away is a fault of the server": Detail(
+    "an unavailable store is a fault of the server": Detail(
         handling._outcome_of,
         "exchange.request.method in REPEATABLE",
         "False",
