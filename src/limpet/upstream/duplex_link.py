@@ -139,6 +139,8 @@ class DuplexLink:
                 if not message:
                     break
                 self.receiver.take(self, message)
+                # A task that waits for the next one must not hold it: it may have 16 MiB.
+                del message
         except LinkError as error:
             self._observer.note("client.link_broke", error=error)
         finally:

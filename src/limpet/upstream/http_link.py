@@ -48,7 +48,7 @@ from limpet.upstream.link import Doubtful, EndReason, LinkEnd, Receiver, Session
 from limpet.upstream.pending import OutgoingRequest
 from limpet.wire.jsonrpc import Response, request_message
 from limpet.wire.lines import FREE
-from limpet.wire.sse import EventParser
+from limpet.wire.sse import EventParser, ReceivedEvent
 
 EVENTS: Final = "text/event-stream"
 ACCEPTED: Final = 202
@@ -180,14 +180,14 @@ class HttpLink:
                 chunk = await stream.next(answer)
                 if not chunk:
                     return
-                events = parser.feed(chunk)
-                if len(chunk) >= FREE:
+                size, events = len(chunk), parser.feed(chunk)
+                # A task that waits for the next bytes must not hold these.
+                del chunk
+                if size >= FREE:
                     # They may wait for a slow client.
-                    self._keep(len(chunk) + parser.kept, request)
-                for event in events:
-                    stream.saw(event.id, event.retry)
-                    if event.data:
-                        await self._take_event(event.data, request, answer)
+                    self._keep(size + parser.kept, request)
+                await self._take_events(events, answer, stream, request)
+                events.clear()
                 self._keep(parser.kept, request)
         except WireError as error:
             self._server.observer.note("client.stream_broke", error=error)
@@ -201,11 +201,20 @@ class HttpLink:
         finally:
             answer.close()
 
-    async def _take_event(self, data: bytes, request: OutgoingRequest | None, answer: HttpAnswer) -> None:
-        self.receiver.take(self, data, request)
-        if request is not None and not request.answer.done() and (room := request.room()) is not None:
-            answer.stall()
-            await room
+    async def _take_events(
+        self,
+        events: list[ReceivedEvent],
+        answer: HttpAnswer,
+        stream: "_ResumedStream",
+        request: OutgoingRequest | None,
+    ) -> None:
+        for event in events:
+            stream.saw(event.id, event.retry)
+            if event.data:
+                self.receiver.take(self, event.data, request)
+                if request is not None and not request.answer.done() and (room := request.room()) is not None:
+                    answer.stall()
+                    await room
 
     def _keep(self, size: int, request: OutgoingRequest | None) -> None:
         """Charge bytes of a stream that have arrived and are not taken.

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from typing_extensions import override
 
 from limpet.auth.authorizer import Authorizer
 from limpet.errors import ANSWER_DROPPED, OutcomeUnknown
@@ -15,6 +16,7 @@ from limpet.testing import NotingObserver
 from limpet.transports.http import HttpAnswer, HttpTransport
 from limpet.upstream import http_link
 from limpet.upstream.backoff import Backoff
+from limpet.upstream.duplex_link import DuplexLink, ServerDuplex
 from limpet.upstream.http_link import HttpLink
 from limpet.upstream.http_server import HttpServer
 from limpet.upstream.incoming import IncomingRequests
@@ -23,7 +25,7 @@ from limpet.upstream.pending import OutgoingRequest
 from limpet.upstream.settings import ClientLimits, ClientTimes
 from limpet.upstream.sse_duplex import SseDuplex
 from limpet.wire.jsonrpc import decode, notification_message, result_message
-from limpet.wire.sse import event
+from limpet.wire.sse import EventParser, ReceivedEvent, event
 from tests.support import virtual_test
 
 
@@ -258,3 +260,71 @@ async def test_an_endless_line_of_the_oldest_transport_takes_no_more_than_there_
     answer.add(b"x" * 20_000)
     assert await reading == b""
     assert wire.is_closed
+
+
+class Tracked(bytes):
+    """Bytes that are counted while they exist."""
+
+    alive = 0
+
+    def __init__(self, *_data: object) -> None:
+        Tracked.alive += 1
+
+    def __del__(self) -> None:
+        Tracked.alive -= 1
+
+
+class TrackingParser(EventParser):
+    """Its events have such bytes."""
+
+    @override
+    def feed(self, chunk: bytes) -> list[ReceivedEvent]:
+        return [one._replace(data=Tracked(one.data)) for one in super().feed(chunk)]
+
+
+@virtual_test
+async def test_a_stream_that_waits_for_more_holds_nothing_that_it_has_passed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_link, "EventParser", TrackingParser)
+    server, link, owner = streamed(1_000_000)
+    call = asyncio.create_task(link.request(OutgoingRequest(1, "tools/call", {}, owner=owner)))
+    await asyncio.sleep(1)
+    ((answer, _),) = server.answers
+    answer.add(Tracked(LONG * 3))
+    await asyncio.sleep(1)
+    assert Tracked.alive == 3, "the messages wait for the client, and the chunk is gone"
+    owner.reads.set()
+    await asyncio.sleep(1)
+    assert Tracked.alive == 0
+    answer.add(event(result_message(1, b"{}")))
+    assert await call == {}
+
+
+class OneMessage:
+    """A duplex with one message."""
+
+    exit_status = None
+    last_words = ""
+
+    def __init__(self) -> None:
+        self.messages = [Tracked(notification_message("notifications/message", {"data": "x"}))]
+
+    async def read(self) -> bytes:
+        if not self.messages:
+            await asyncio.Event().wait()
+        return self.messages.pop()
+
+    async def aclose(self) -> None:
+        return
+
+
+@virtual_test
+async def test_a_duplex_that_waits_for_more_holds_no_message() -> None:
+    _, http, _ = streamed(0)
+    duplex = OneMessage()
+    link = DuplexLink(cast("ServerDuplex", duplex), http.receiver, NotingObserver())
+    await asyncio.sleep(1)
+    assert not duplex.messages
+    assert Tracked.alive == 0
+    await link.aclose()
