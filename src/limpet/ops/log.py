@@ -25,116 +25,42 @@ from limpet.ports import Clock, Observer, SystemClock
 LOGGER: Final = logging.getLogger("limpet")
 AUDIT: Final = logging.getLogger("limpet.audit")
 
-LEVELS: Final = {
-    "handler.failed": logging.ERROR,
-    "request.failed": logging.ERROR,
-    "route.failed": logging.ERROR,
-    "verifier.failed": logging.ERROR,
-    "listener.failed": logging.ERROR,
-    "notification.failed": logging.ERROR,
-    "exchange.duplicate": logging.WARNING,
-    "exchange.fenced": logging.WARNING,
-    "listen.dropped": logging.WARNING,
-    "push.dropped": logging.WARNING,
-    "changes.merged": logging.WARNING,
-    "changes.failed": logging.WARNING,
-    "notification.dropped": logging.WARNING,
-    "exchange.reaped": logging.WARNING,
-    "replica.lease_lost": logging.WARNING,
-    "lease.not_renewed": logging.WARNING,
-    "process.not_ready": logging.WARNING,
-    "process.ready": logging.WARNING,
-    "lifespan.ended": logging.ERROR,
-    "loop.blocked": logging.WARNING,
-    "loop.failed": logging.ERROR,
-    "loop.free": logging.INFO,
-    "orphan.left": logging.WARNING,
-    "request.dropped": logging.WARNING,
-    "call.not_handed_over": logging.WARNING,
-    "component.shadowed": logging.WARNING,
-    "sign_in.failed": logging.WARNING,
-    "tool.hidden": logging.WARNING,
-    "component.clash": logging.WARNING,
-    "task.reaped": logging.WARNING,
-    "task.unreadable": logging.WARNING,
-    "store.evicts": logging.WARNING,
-    "store.formats": logging.WARNING,
-    "store.bell": logging.INFO,
-    "store.pooled": logging.WARNING,
-    "store.poisoned": logging.WARNING,
-    "store.rebased": logging.WARNING,
-    "store.refused": logging.WARNING,
-    "store.unreachable": logging.WARNING,
-    "forward.unsealed": logging.WARNING,
-    "work.failed": logging.ERROR,
-    "hosted.lifespan_failed": logging.ERROR,
-    "hosted.handler_failed": logging.WARNING,
-    "hosted.run_failed": logging.WARNING,
-    "hosted.run_lingers": logging.WARNING,
-    "client.tool_left_out": logging.WARNING,
-    "client.listen_reduced": logging.WARNING,
-    "upstream.dropped": logging.WARNING,
-    "upstream.ended": logging.WARNING,
-    "upstream.late": logging.WARNING,
-    "upstream.not_restored": logging.WARNING,
-    "upstream.refused": logging.WARNING,
-    "upstream.stderr": logging.INFO,
-    "upstream.unreachable": logging.WARNING,
-    "upstream.unusable": logging.WARNING,
-    "audit.done": logging.INFO,
-    "call.slow": logging.WARNING,
-    "call.unknown": logging.WARNING,
-    "call.unserved": logging.WARNING,
-    "session.unserved": logging.WARNING,
-    "handler.fenced": logging.WARNING,
-    "ask.unanswered": logging.WARNING,
-    "reader.slow": logging.WARNING,
-    "answer.cut": logging.WARNING,
-    "answer.unread": logging.WARNING,
-    "stream.stalled": logging.WARNING,
-    "queue.full": logging.WARNING,
-    "proxy.untrusted": logging.WARNING,
-    "tool.failing": logging.WARNING,
-    "replica.gone": logging.WARNING,
-    "replica.left": logging.INFO,
-    "call.ended": logging.INFO,
-    "call.handed_over": logging.INFO,
-    "call.failed": logging.INFO,
-    "session.opened": logging.INFO,
-    "session.detached": logging.INFO,
-    "session.resumed": logging.INFO,
-    "session.closed": logging.INFO,
+_LEVELS: Final = {
+    logging.ERROR: """
+        handler.failed hosted.lifespan_failed lifespan.ended listener.failed loop.failed notification.failed
+        request.failed route.failed verifier.failed work.failed
+    """,
+    logging.WARNING: """
+        answer.cut answer.unread ask.unanswered call.not_handed_over call.slow call.unknown call.unserved
+        changes.failed changes.merged client.listen_reduced client.tool_left_out component.clash
+        component.shadowed exchange.duplicate exchange.fenced exchange.reaped forward.unsealed handler.fenced
+        hosted.handler_failed hosted.run_failed hosted.run_lingers lease.not_renewed listen.dropped loop.blocked
+        notification.dropped orphan.left process.not_ready process.ready proxy.untrusted push.dropped queue.full
+        reader.slow replica.gone replica.lease_lost request.dropped session.unserved sign_in.failed store.evicts
+        store.formats store.poisoned store.pooled store.rebased store.refused store.unreachable stream.stalled
+        task.reaped task.unreadable tool.failing tool.hidden upstream.dropped upstream.ended upstream.late
+        upstream.not_restored upstream.refused upstream.unreachable upstream.unusable
+    """,
+    logging.INFO: """
+        audit.done call.ended call.failed call.handed_over loop.free replica.left session.closed
+        session.detached session.opened session.resumed store.bell upstream.stderr
+    """,
 }
+LEVELS: Final = {event: level for level, events in _LEVELS.items() for event in events.split()}
 """Events that are not on this list are for debugging."""
-TRACED: Final = frozenset(
-    {
-        "handler.failed",
-        "lifespan.ended",
-        "listener.failed",
-        "notification.failed",
-        "request.failed",
-        "route.failed",
-    }
-)
+TRACED: Final = frozenset({
+    "handler.failed", "lifespan.ended", "listener.failed",
+    "notification.failed", "request.failed", "route.failed",
+})  # fmt: skip
 """Events whose cause is an author's code: the traceback helps."""
 
 
 _SPECIAL: Final = frozenset(' ="\\')
-REPEATING: Final = frozenset(
-    {
-        "changes.failed",
-        "changes.merged",
-        "lease.not_renewed",
-        "loop.failed",
-        "orphan.left",
-        "store.refused",
-        "store.unreachable",
-        "upstream.dropped",
-        "upstream.refused",
-        "upstream.unreachable",
-        "upstream.unusable",
-    }
-)
+REPEATING: Final = frozenset({
+    "changes.failed", "changes.merged", "lease.not_renewed", "loop.failed", "orphan.left",
+    "store.refused", "store.unreachable", "upstream.dropped", "upstream.refused",
+    "upstream.unreachable", "upstream.unusable",
+})  # fmt: skip
 """Events that one cause can repeat very often. Each is logged once in `REPEAT_SECONDS`, with the number of lines
 left out."""
 REPEAT_SECONDS: Final = 10.0
