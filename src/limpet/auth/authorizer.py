@@ -50,9 +50,6 @@ class Bearer:
     def __init__(self, token: Token) -> None:
         self._token = token
 
-    def __repr__(self) -> str:
-        return "<Bearer>"
-
     async def headers(self, method: str, url: str) -> Mapping[str, str]:  # noqa: ARG002 - one token for all
         """Return the token's header."""
         return {"authorization": f"Bearer {await self._present()}"}

@@ -39,9 +39,6 @@ class KnownTokens:
         self._account: Callable[[], Account] | None = None
         self._charge: Charge | None = None
 
-    def __repr__(self) -> str:
-        return f"<KnownTokens {len(self)}>"
-
     def __len__(self) -> int:
         return len(self._known)
 

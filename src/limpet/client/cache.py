@@ -39,9 +39,6 @@ class ResultCache:
         """The date until which each is fresh, the result, and its memory."""
         self._bytes = 0
 
-    def __repr__(self) -> str:
-        return f"<Cache {len(self._kept)}/{self._capacity}>"
-
     def find(self, key: Key, now: float) -> Any:
         """Return the result of a key if it is fresh, else None."""
         kept = self._kept.get(key)

@@ -30,9 +30,6 @@ class CallbackQueue:
         self._bytes = 0
         self._task: asyncio.Task[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"<CallbackQueue {len(self._waiting)} waiting>"
-
     def put(self, *message: Any) -> None:
         """Call the callback with a message, or queue the message."""
         if self._task is not None:

@@ -37,9 +37,6 @@ class UnreadChanges:
         self._failure: Exception | None = None
         self._known = asyncio.Event()
 
-    def __repr__(self) -> str:
-        return f"<Listener {sorted(self.kinds)}, {len(self.uris)} resources, {len(self._waiting)} waiting>"
-
     def wants(self, change: Change) -> bool:
         # The update may name a part of the subscribed resource.
         if change.kind == "resource":

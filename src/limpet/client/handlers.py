@@ -37,9 +37,6 @@ class Handlers:
         self._elicitation = elicitation
         self._roots = roots
 
-    def __repr__(self) -> str:
-        return f"<Handlers {', '.join(self.capabilities()) or 'none'}>"
-
     def capabilities(self) -> dict[str, Any]:
         """Return the capabilities that these functions allow the client to declare."""
         declared: dict[str, Any] = {}

@@ -34,9 +34,6 @@ class InProcessDuplex:
         self._closed = False
         self._counts = False
 
-    def __repr__(self) -> str:
-        return f"<InProcessDuplex {self._duplex!r}>"
-
     @property
     def exit_status(self) -> None:
         """There is no process."""

@@ -98,9 +98,6 @@ class ChangeIterator:
         self._listener = listener
         self._keeping: asyncio.Task[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"<Changes {self._listener!r}>"
-
     def __aiter__(self) -> Self:
         return self
 

@@ -52,9 +52,6 @@ class Attention:
         self._looked_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"<Attention to {len(self._seen)} calls>"
-
     def start(self) -> None:
         """Check once a second until stopped, on the running loop."""
         self.stop()

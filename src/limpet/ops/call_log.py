@@ -81,9 +81,6 @@ class CallWatch:
         self.on_stop: Callable[[], None] | None = None
         """Called when the engine has started its back, and before it stops it."""
 
-    def __repr__(self) -> str:
-        return f"<Watch {len(self._running)} calls>"
-
     def over(self, back: Back) -> Back:
         """Return a back with the same answers, whose calls are watched."""
         # Not by its class: a server without one behind it does not import that module.

@@ -45,9 +45,6 @@ class Durations:
         self.counts: list[int] = [0] * (len(BOUNDS) + 1)
         self.seconds: float = 0.0
 
-    def __repr__(self) -> str:
-        return f"<Durations of {self.count}, {self.seconds:.3f} s>"
-
     @property
     def count(self) -> int:
         """The number of durations."""
@@ -98,9 +95,6 @@ class StoreFigures:
         self.asks: int = 0
         self.answers: int = 0
 
-    def __repr__(self) -> str:
-        return f"<StoreFigures {self.streams} streams, {self.events} events, {self.errors.total()} errors>"
-
 
 CallLabels = tuple[str, str, Era, CallOutcome]
 """Method, name of the tool or prompt (may be empty), era, outcome."""
@@ -121,9 +115,6 @@ class Figures:
         self.events: Counter[str] = Counter()
         """How often each event of the log happened, also those whose lines were left out."""
         self.store: StoreFigures = StoreFigures()
-
-    def __repr__(self) -> str:
-        return f"<Figures of {sum(one.count for one in self._calls.values())} calls>"
 
     def call(self, method: str, name: str, era: Era, outcome: CallOutcome, seconds: float) -> None:
         """Count a call that has ended."""

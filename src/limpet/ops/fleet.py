@@ -178,9 +178,6 @@ class FleetView:
         self._round: asyncio.Task[Round] | None = None
         self._round_at = 0.0
 
-    def __repr__(self) -> str:
-        return f"<Fleet seen by {self._process!r}>"
-
     def start(self) -> None:
         """Take a sample for the charts each second until stopped, on the running loop."""
         self._process.start()

@@ -34,9 +34,6 @@ class Health:
         self.reason: str = ""
         self._answered = 0
 
-    def __repr__(self) -> str:
-        return f"<Health worked {self.worked_at:.0f}, failed {self.failed_at:.0f} {self.kind}>"
-
     def note(self, at: float, event: str, facts: Mapping[str, object]) -> None:
         """Take an event, if it is about the server behind."""
         if event in WORKED:

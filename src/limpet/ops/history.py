@@ -24,9 +24,6 @@ class History:
         self._samples: deque[tuple[float, Durations, int, int]] = deque(maxlen=WINDOW_SECONDS + 1)
         self.points: deque[Point] = deque(maxlen=KEPT_SECONDS)
 
-    def __repr__(self) -> str:
-        return f"<History of {len(self.points)} s>"
-
     def sample(self, now: float, calls: Durations, failed: int = 0, refused: int = 0) -> None:
         """Take the calls that have ended, the failed ones and the refused requests so far. Call it once a second."""
         self._samples.append((now, calls, failed, refused))

@@ -27,9 +27,6 @@ class LoopDelay:
         self._recent: deque[float] = deque(maxlen=KEPT)
         self._timer: asyncio.TimerHandle | None = None
 
-    def __repr__(self) -> str:
-        return f"<LoopDelay {self.last:.3f} s, at most {self.largest:.3f} s>"
-
     @property
     def last(self) -> float:
         """The newest delay in seconds; 0 if there is none."""

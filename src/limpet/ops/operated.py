@@ -44,9 +44,6 @@ class Operated:
         self.parts[name] = Operated(self._clock, ring=self.ring, figures=figures)
         return self.parts[name]
 
-    def __repr__(self) -> str:
-        return f"<Operated {self.watch!r}>"
-
     def observer(self, given: Observer | None) -> Observer:
         """Return the observer of the server.
 

@@ -107,9 +107,6 @@ class RecentCalls:
         self._copies: deque[tuple[float, dict[Subject, EndedCalls]]] = deque([(now, {})])
         """The oldest first. The first one after the start has no calls."""
 
-    def __repr__(self) -> str:
-        return f"<RecentCalls {len(self._copies)} copies>"
-
     def look(self, now: float) -> bool:
         """Make a copy, if it is time for one; False: it is not."""
         if now - self._copies[-1][0] < STEP_SECONDS:

@@ -46,10 +46,6 @@ class Ring:
         self._others = _KeptEvents(max_events // 2, max_bytes // 2)
         self._next = 1
 
-    def __repr__(self) -> str:
-        others = len(self._others.events) + len(self._joined.events)
-        return f"<Ring {others} events, {len(self._calls.events)} calls>"
-
     def add(self, at: float, event: str, facts: Mapping[str, object]) -> None:
         """Keep an event; drop the oldest events for which there is no space."""
         texts = {name[:_MAX_FACT]: _text(value) for name, value in facts.items()}

@@ -141,9 +141,6 @@ class ServedProcess:
             for about, say in self._answers.items():
                 part.engine.inbox.answer(about, FleetQuestion, partial(self._ask, part, say))
 
-    def __repr__(self) -> str:
-        return f"<Process {self.name} of {', '.join(part.name for part in self.parts)}>"
-
     # Samples for the charts
 
     def start(self) -> None:

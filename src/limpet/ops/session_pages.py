@@ -40,9 +40,6 @@ class SessionPages:
         self._sorted: list[Found] = []
         self._sorted_at = -inf
 
-    def __repr__(self) -> str:
-        return f"<SessionPages of {len(self._parts)} servers>"
-
     async def page(
         self, page: str, where: Mapping[str, str], totals: Iterable[Totals], away: set[str]
     ) -> tuple[list[ShownSession], str]:

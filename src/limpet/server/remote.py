@@ -40,9 +40,6 @@ class PassedHeaders:
         self._passed = passed
         self._own = own
 
-    def __repr__(self) -> str:
-        return f"<PassedHeaders {', '.join(self._passed)}>"
-
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
         """Return both."""
         own = await self._own.headers(method, url) if self._own is not None else {}

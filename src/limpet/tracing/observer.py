@@ -74,9 +74,6 @@ class RequestSpan:
         self.is_bound: bool = False
         """True if a call ends it."""
 
-    def __repr__(self) -> str:
-        return f"<RequestSpan {self.span!r}>"
-
     @property
     def mark(self) -> str:
         """Trace id and span id, as 32 letters."""
@@ -146,9 +143,6 @@ class TracedObserver:
         """`server`: the name of the server for operators; empty: spans have none."""
         self.note: Final = observer.note
         self._server = server
-
-    def __repr__(self) -> str:
-        return f"<TracedObserver {self._server}>"
 
     @property
     def spans(self) -> "TracedObserver":

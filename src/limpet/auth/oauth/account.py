@@ -64,9 +64,6 @@ class OAuthAccount:
         self._granted = ""
         """The last token of the grant. If the server refuses it, a new token of the same grant would be refused too."""
 
-    def __repr__(self) -> str:
-        return f"<Account at {self._server}, {self._kept}>"
-
     # For requests
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:

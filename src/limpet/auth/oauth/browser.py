@@ -51,9 +51,6 @@ class BrowserFunction:
         self._open = open_browser
         self.redirect_uri = redirect_uri
 
-    def __repr__(self) -> str:
-        return f"<BrowserFunction {self.redirect_uri}>"
-
     @asynccontextmanager
     async def visit(self, preferred: str) -> AsyncIterator[Visit]:  # noqa: ARG002 - it has one address only
         yield self

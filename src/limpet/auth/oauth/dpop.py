@@ -28,9 +28,6 @@ class Prover:
         self._jwk = _public(self._key)
         self._nonces: dict[str, str] = {}
 
-    def __repr__(self) -> str:
-        return "<Prover>"
-
     def learn(self, url: str, nonce: str) -> bool:
         """Remember a server's nonce. True if it is a new one."""
         if not nonce or self._nonces.get(origin(url)) == nonce:

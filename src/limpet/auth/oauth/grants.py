@@ -141,9 +141,6 @@ class ClientCredentials:
 
     is_silent = True
 
-    def __repr__(self) -> str:
-        return "<ClientCredentials>"
-
     async def obtain(self, case: GrantRequest) -> Tokens:
         """Request a token with the client's credentials."""
         client = await case.identify("")
@@ -180,9 +177,6 @@ class JwtBearer:
         self._assertion = assertion
         self._issuer = issuer
 
-    def __repr__(self) -> str:
-        return "<JwtBearer>"
-
     async def obtain(self, case: GrantRequest) -> Tokens:
         """Send the assertion. A refusal is final: no other grant is tried."""
         issuer = case.place.server.issuer
@@ -207,9 +201,6 @@ class IdentityAssertion:
         self._id_token = id_token
         self._endpoint = token_endpoint
         self._client_id = client_id
-
-    def __repr__(self) -> str:
-        return f"<IdentityAssertion by {self._endpoint}>"
 
     async def __call__(self, audience: Audience) -> str:
         """Return the assertion.

@@ -22,9 +22,6 @@ class TokenEndpoint:
         self._clock, self._random = ports
         self._prover = prover
 
-    def __repr__(self) -> str:
-        return f"<TokenEndpoint of {self._server.issuer}>"
-
     async def ask(
         self, client: ClientIdentity, fields: Mapping[str, str], before: Tokens | None = None
     ) -> Tokens:

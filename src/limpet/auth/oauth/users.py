@@ -64,9 +64,6 @@ class LastingSignIn:
         self._inner = inner
         self._signing_in: asyncio.Task[bool] | None = None
 
-    def __repr__(self) -> str:
-        return f"<LastingSignIn by {self._inner}>"
-
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
         """Return the header with the token; see `Authorizer`."""
         return await self._inner.headers(method, url)
@@ -246,9 +243,6 @@ class Consent:
     def __init__(self, callback: str, begin: Callable[[str, Begun], Awaitable[str]]) -> None:
         self.redirect_uri = callback
         self._begin = begin
-
-    def __repr__(self) -> str:
-        return f"<Consent at {self.redirect_uri}>"
 
     @asynccontextmanager
     async def visit(self, preferred: str) -> AsyncIterator[Visit]:  # noqa: ARG002 - it has one address only

@@ -85,9 +85,6 @@ class Vault:
         self._random = ports[1]
         self._sealer = Sealer(self._random, _PURPOSE, key.keys if key is not None else (), longest=_LONGEST)
 
-    def __repr__(self) -> str:
-        return f"<Vault in {self._state!r}>"
-
     async def read(self, principal: str, field: str) -> tuple[bytes | None, int]:
         """Return a value and its version. No value: it is absent, or was sealed with another key.
 
@@ -179,9 +176,6 @@ class KeptTokens:
         self._vault = vault
         self._principal = principal
 
-    def __repr__(self) -> str:
-        return f"<KeptTokens in {self._vault!r}>"
-
     def turn(self) -> AbstractAsyncContextManager[None]:
         """Wait until no other replica renews these tokens."""
         return self._vault.turn(self._principal)
@@ -212,9 +206,6 @@ class Registrations:
     def __init__(self, vault: Vault, redirect_uri: str) -> None:
         self._vault = vault
         self._redirect_uri = redirect_uri
-
-    def __repr__(self) -> str:
-        return f"<Registrations in {self._vault!r}>"
 
     async def find(self, issuer: str) -> ClientIdentity | None:
         """Return the registration at an authorization server."""

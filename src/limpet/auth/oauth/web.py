@@ -58,9 +58,6 @@ class Web:
         self._near = near
         self._bounds = bounds
 
-    def __repr__(self) -> str:
-        return f"<Web near {self._near}>"
-
     def check(self, url: str) -> str:
         """Return the URL if it may be used.
 

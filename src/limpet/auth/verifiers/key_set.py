@@ -55,9 +55,6 @@ class KeySet:
         self._flight: SingleFlight[None] = SingleFlight()
         self._renewing: asyncio.Task[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"<KeySet of {self._issuer}, {len(self._keys)} keys>"
-
     async def find(self, kid: str | None, algorithm: str) -> "list[PyJWK]":
         """Return the keys that may have signed a token: those of its key id, or all of the algorithm if it has none.
 

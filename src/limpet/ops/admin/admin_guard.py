@@ -54,9 +54,6 @@ class AdminGuard:
         self._refusals: Counter[str] = Counter(admin_token=0, admin_rate=0, host=0, origin=0)
         self._acts: Counter[str] = Counter(session_closed=0, call_cancelled=0)
 
-    def __repr__(self) -> str:
-        return f"<Guard {self._guesses!r}>"
-
     def check_origin(self, request: RawRequest) -> None:
         """Refuse a Host that is not served here, and a page of another site.
 

@@ -100,9 +100,6 @@ class Line:
         self.ended: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._receive(reader))
         """Done when the worker has closed the socket, and everything from it was read."""
 
-    def __repr__(self) -> str:
-        return f"<Line {len(self._replies)} questions{'' if self.is_ready else ', not ready'}>"
-
     async def ask(self, method: str, *arguments: str | int) -> Any:
         """Return the worker's answer. No time limit: the caller has one.
 

@@ -146,9 +146,6 @@ class Streams:
         self._open: set[asyncio.Event] = set()
         self._is_over = False
 
-    def __repr__(self) -> str:
-        return f"<Streams {len(self._open)} open>"
-
     def begin(self, channel: Channel) -> asyncio.Event:
         """Return an event that is set when a stream must end."""
         over = asyncio.Event()

@@ -47,9 +47,6 @@ class Workers:
         """The counters of all workers that have ended."""
         self._scraping = asyncio.Lock()
 
-    def __repr__(self) -> str:
-        return f"<Workers {len(self._lines)} lines>"
-
     async def add(self, end: socket.socket) -> Line:
         """Take a new worker by the parent's socket of its pair. Set `is_ready` on the line when it serves."""
         line = await opened_line(end)

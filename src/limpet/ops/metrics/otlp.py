@@ -79,9 +79,6 @@ class Pusher:
         self._clock = clock
         self._began = _nanoseconds(clock.wall())
 
-    def __repr__(self) -> str:
-        return f"<Pusher every {self._seconds:g} s>"
-
     @contextlib.asynccontextmanager
     async def pushing(self, source: Metrics, observer: Observer) -> AsyncIterator[None]:
         """Push while the block runs, and once at its end."""

@@ -47,9 +47,6 @@ class ServerScopes:
         self._rules: ScopeRules | None = None
         self._is_open = False
 
-    def __repr__(self) -> str:
-        return f"<ServerScopes {self.access!r}>"
-
     def use(self, rules: ScopeRules) -> None:
         """Let these rules count from the first time that the server or a component needs a scope."""
         self._rules = rules

@@ -9,8 +9,6 @@ from functools import cache, partial
 from types import ModuleType
 from typing import Any, Final, Literal
 
-from typing_extensions import override
-
 from limpet.errors import InvalidArguments, WrongResult
 from limpet.protocol.types import PromptArgument
 from limpet.protocol.wrapping import wrapped
@@ -109,10 +107,6 @@ class RegisteredFunction:
         self.output_schema, self.structure, self.unchecked, self.wraps_result = self._read_result(
             signature.returns, output_schema
         )
-
-    @override
-    def __repr__(self) -> str:
-        return f"RegisteredFunction({self.name!r}, {', '.join(self.parameters)})"
 
     @property
     def required(self) -> tuple[str, ...]:

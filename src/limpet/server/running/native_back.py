@@ -53,9 +53,6 @@ class NativeBack:
         """The handler of each method."""
         self.compose()
 
-    def __repr__(self) -> str:
-        return f"<NativeBack of {self._server!r}>"
-
     def compose(self, *, middleware: bool = True) -> None:
         """Put the middleware of the server around the handlers; or not, if it is around more than them."""
         handlers, chain = MethodHandlers(self._server).table(), self._server.declared.middleware

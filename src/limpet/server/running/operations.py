@@ -35,9 +35,6 @@ class Operations:
         self._observer: Observer = LogObserver(self._clock, self._ring)
         self._servers: list[tuple[Operable, Operated]] = []
 
-    def __repr__(self) -> str:
-        return f"<Operations of {', '.join(server.label or server.name for server, _ in self._servers)}>"
-
     def take(self, server: Operable) -> None:
         """Watch a server. If it has built its engine already, it is shown without figures."""
         if server.is_built:

@@ -68,9 +68,6 @@ class MiddlewareBack:
         self._chain = chain
         self._server = server
 
-    def __repr__(self) -> str:
-        return f"<MiddlewareBack of {self._back!r}>"
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._back, name)
 
