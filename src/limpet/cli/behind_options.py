@@ -1,14 +1,54 @@
-"""The options of `limpet serve` for a server behind: a URL, a program, or an object of another framework.
+"""The options of `limpet serve` for what clients see of a server, and for a server behind.
 
 They are rows of the table in `options.py`, which has the theory.
 """
 
 from typing import Annotated, Any
 
+from msgspec import Struct
+
 from limpet.backs.proxy.options import Home, ProxyOptions
 from limpet.backs.proxy.scopes import ScopeTable
-from limpet.cli.component_options import ShownComponentOptions
 from limpet.cli.rows import BEHIND, COMMAND, ONE_SERVER, URL, Count, OptionRow, Seconds
+
+_Names = tuple[str, ...] | None
+_Pairs = dict[str, str] | None
+
+
+def _names(flag: str) -> OptionRow:
+    return OptionRow("PATTERN", flag=flag, fits=ONE_SERVER)
+
+
+def _pairs(flag: str) -> OptionRow:
+    return OptionRow("OLD=NEW", flag=flag, fits=ONE_SERVER)
+
+
+class ShownComponentOptions(Struct, frozen=True, kw_only=True):
+    """The options for the components that clients see, with the names in `ComponentTable`. None: not given."""
+
+    hide_tools: Annotated[
+        _Names,
+        "Hide a tool; * in the name stands for any characters; may be repeated.",
+        _names("hide_tool"),
+    ] = None
+    only_tools: Annotated[
+        _Names, "Hide all tools except this one, or this pattern; may be repeated.", _names("only_tool")
+    ] = None
+    rename_tools: Annotated[
+        _Pairs,
+        "Give a tool another name for clients; each name may have one *; may be repeated.",
+        _pairs("rename_tool"),
+    ] = None
+    hide_resources: Annotated[
+        _Names, "Hide resources by their URI, and templates by their text.", _names("hide_resource")
+    ] = None
+    only_resources: Annotated[
+        _Names, "Hide all resources and templates except these.", _names("only_resource")
+    ] = None
+    rename_resources: Annotated[_Pairs, "Give a resource another URI.", _pairs("rename_resource")] = None
+    hide_prompts: Annotated[_Names, "Hide a prompt.", _names("hide_prompt")] = None
+    only_prompts: Annotated[_Names, "Hide all prompts except this one.", _names("only_prompt")] = None
+    rename_prompts: Annotated[_Pairs, "Give a prompt another name.", _pairs("rename_prompt")] = None
 
 
 class BehindOptions(ShownComponentOptions, frozen=True, kw_only=True):
@@ -16,10 +56,10 @@ class BehindOptions(ShownComponentOptions, frozen=True, kw_only=True):
 
     proxy: Annotated[
         dict[str, Any] | None,
+        "A limit for the server behind, such as call_seconds=60; may be repeated. The names are in docs/in-front.md.",
         OptionRow(
+            "NAME=NUMBER",
             flag="proxy_limit",
-            metavar="NAME=NUMBER",
-            help="A limit for the server behind, such as call_seconds=60; may be repeated. The names are in docs/in-front.md.",
             settings=ProxyOptions,
             members={},
             taken=("concurrency", "strict", "home", "shared", "shared_between"),
@@ -28,11 +68,9 @@ class BehindOptions(ShownComponentOptions, frozen=True, kw_only=True):
     ] = None
     oidc_scopes: Annotated[
         tuple[str, ...] | None,
-        OptionRow(
-            metavar="SCOPE",
-            help="A scope that a token needs for every tool, resource and prompt of the server behind, or of a server that is made of others; may be repeated.",
-            fits=BEHIND,
-        ),
+        "A scope that a token needs for every tool, resource and prompt of the server behind, or of a server that is made "
+        "of others; may be repeated.",
+        OptionRow("SCOPE", fits=BEHIND),
     ] = None
     scopes: Annotated[dict[str, Any] | None, OptionRow(settings=ScopeTable, members={}, fits=ONE_SERVER)] = (
         None
@@ -40,200 +78,130 @@ class BehindOptions(ShownComponentOptions, frozen=True, kw_only=True):
 
     concurrency: Annotated[
         Count | None,
-        OptionRow(
-            metavar="NUMBER",
-            help="How many calls of one session the server behind gets at once; 1 for one that cannot run several.",
-            fits=ONE_SERVER,
-        ),
+        "How many calls of one session the server behind gets at once; 1 for one that cannot run several.",
+        OptionRow("NUMBER", fits=ONE_SERVER),
     ] = None
     strict: Annotated[
         bool | None,
-        OptionRow(
-            help="Close a session when the server behind loses its own, or its process ends.",
-            fits=ONE_SERVER,
-        ),
+        "Close a session when the server behind loses its own, or its process ends.",
+        OptionRow(fits=ONE_SERVER),
     ] = None
     home: Annotated[
         Home | None,
-        OptionRow(
-            help="any: the server behind keeps nothing between two calls, so every process may answer every call.",
-            fits=ONE_SERVER,
-            default="session",
-        ),
+        "any: the server behind keeps nothing between two calls, so every process may answer every call.",
+        OptionRow(fits=ONE_SERVER, default="session"),
     ] = None
     upstream_version: Annotated[
         str | None,
-        OptionRow(
-            metavar="VERSION",
-            help="The protocol version for the server behind: auto, sessions, sessionless, or one revision.",
-            fits=BEHIND,
-            default="auto",
-        ),
+        "The protocol version for the server behind: auto, sessions, sessionless, or one revision.",
+        OptionRow("VERSION", fits=BEHIND, default="auto"),
     ] = None
     probe: Annotated[
         bool | None,
-        OptionRow(
-            help="Connect to the server behind once at the start. A program of the command line that does not answer ends the start.",
-            fits=BEHIND,
-            default="on",
-        ),
+        "Connect to the server behind once at the start. A program of the command line that does not answer ends the start.",
+        OptionRow(fits=BEHIND, default="on"),
     ] = None
     headers: Annotated[
         dict[str, str] | None,
-        OptionRow(
-            flag="header",
-            metavar="NAME=VALUE",
-            help="A header for the server behind a URL; may be repeated.",
-            fits=(URL,),
-        ),
+        "A header for the server behind a URL; may be repeated.",
+        OptionRow("NAME=VALUE", flag="header", fits=(URL,)),
     ] = None
     token_file: Annotated[
         str | None,
-        OptionRow(
-            metavar="PATH",
-            help="A file with the bearer token for the server behind a URL. Or put it into LIMPET_UPSTREAM_TOKEN.",
-            fits=(URL,),
-        ),
+        "A file with the bearer token for the server behind a URL. Or put it into LIMPET_UPSTREAM_TOKEN.",
+        OptionRow("PATH", fits=(URL,)),
     ] = None
     token_env: Annotated[
-        str | None, OptionRow(metavar="NAME", help="The environment variable with that token.", fits=(URL,))
+        str | None, "The environment variable with that token.", OptionRow("NAME", fits=(URL,))
     ] = None
     oauth: Annotated[
         bool | None,
-        OptionRow(
-            help="Sign in to the server behind a URL with OAuth, in the browser of this machine.", fits=(URL,)
-        ),
+        "Sign in to the server behind a URL with OAuth, in the browser of this machine.",
+        OptionRow(fits=(URL,)),
     ] = None
     oauth_callback: Annotated[
         str | None,
-        OptionRow(
-            metavar="URL",
-            help="Let each user sign in to the server behind with OAuth; browsers return to this public URL of ours.",
-            fits=(URL,),
-        ),
+        "Let each user sign in to the server behind with OAuth; browsers return to this public URL of ours.",
+        OptionRow("URL", fits=(URL,)),
     ] = None
     oauth_tokens: Annotated[
         str | None,
-        OptionRow(
-            metavar="PATH",
-            help="A directory for the tokens of these users. Default: they are kept in the store, sealed.",
-            fits=(URL,),
-        ),
+        "A directory for the tokens of these users. Default: they are kept in the store, sealed.",
+        OptionRow("PATH", fits=(URL,)),
     ] = None
     oauth_client_id: Annotated[
         str | None,
-        OptionRow(
-            metavar="ID",
-            help="The id of Limpet at the authorization server, if it was registered there by hand.",
-            fits=(URL,),
-        ),
+        "The id of Limpet at the authorization server, if it was registered there by hand.",
+        OptionRow("ID", fits=(URL,)),
     ] = None
     oauth_secret_file: Annotated[
         str | None,
-        OptionRow(
-            metavar="PATH",
-            help="A file with the secret of that client. Or put it into LIMPET_OAUTH_SECRET.",
-            fits=(URL,),
-        ),
+        "A file with the secret of that client. Or put it into LIMPET_OAUTH_SECRET.",
+        OptionRow("PATH", fits=(URL,)),
     ] = None
     oauth_issuer: Annotated[
         str | None,
-        OptionRow(
-            metavar="URL",
-            help="The authorization server of that client. It alone gets the secret.",
-            fits=(URL,),
-        ),
+        "The authorization server of that client. It alone gets the secret.",
+        OptionRow("URL", fits=(URL,)),
     ] = None
     oauth_redirect: Annotated[
         str | None,
-        OptionRow(
-            metavar="URL", help="The redirect URI of that client on this machine, for --oauth.", fits=(URL,)
-        ),
+        "The redirect URI of that client on this machine, for --oauth.",
+        OptionRow("URL", fits=(URL,)),
     ] = None
     pass_token: Annotated[
-        bool | None,
-        OptionRow(help="Send the client's own bearer token to the server behind a URL.", fits=(URL,)),
+        bool | None, "Send the client's own bearer token to the server behind a URL.", OptionRow(fits=(URL,))
     ] = None
     pass_headers: Annotated[
         tuple[str, ...] | None,
-        OptionRow(
-            flag="pass_header",
-            metavar="NAME",
-            help="A header of the client that is sent to the server behind a URL; may be repeated.",
-            fits=(URL,),
-        ),
+        "A header of the client that is sent to the server behind a URL; may be repeated.",
+        OptionRow("NAME", flag="pass_header", fits=(URL,)),
     ] = None
     env: Annotated[
         dict[str, str] | None,
-        OptionRow(
-            metavar="NAME=VALUE",
-            help="A variable for the command after --; may be repeated. header:X and claim:Y as values come from the client.",
-            fits=(COMMAND,),
-        ),
+        "A variable for the command after --; may be repeated. header:X and claim:Y as values come from the client.",
+        OptionRow("NAME=VALUE", fits=(COMMAND,)),
     ] = None
     cwd: Annotated[
-        str | None,
-        OptionRow(metavar="PATH", help="The directory in which the command runs.", fits=(COMMAND,)),
+        str | None, "The directory in which the command runs.", OptionRow("PATH", fits=(COMMAND,))
     ] = None
     start_timeout: Annotated[
         Seconds | None,
-        OptionRow(
-            metavar="SECONDS",
-            help="How long the command may take from its start to its first answer, each time it starts.",
-            fits=(COMMAND,),
-            default="60",
-        ),
+        "How long the command may take from its start to its first answer, each time it starts.",
+        OptionRow("SECONDS", fits=(COMMAND,), default="60"),
     ] = None
     children: Annotated[
         Count | None,
-        OptionRow(
-            metavar="NUMBER", help="How many processes of the command may run.", fits=(COMMAND,), default="64"
-        ),
+        "How many processes of the command may run.",
+        OptionRow("NUMBER", fits=(COMMAND,), default="64"),
     ] = None
     child_idle: Annotated[
         Seconds | None,
-        OptionRow(
-            metavar="SECONDS",
-            help="Stop the process of a session that was not used for so long, and start another one for its next call.",
-            fits=(COMMAND,),
-            default="it runs as long as its session",
-        ),
+        "Stop the process of a session that was not used for so long, and start another one for its next call.",
+        OptionRow("SECONDS", fits=(COMMAND,), default="it runs as long as its session"),
     ] = None
     child_memory: Annotated[
         str | None,
-        OptionRow(
-            metavar="SIZE",
-            help="The memory of each process of the command, such as 512M. Linux.",
-            fits=(COMMAND,),
-        ),
+        "The memory of each process of the command, such as 512M. Linux.",
+        OptionRow("SIZE", fits=(COMMAND,)),
     ] = None
     child_cpu: Annotated[
         Count | None,
-        OptionRow(
-            metavar="SECONDS",
-            help="The processor time of each process of the command in its whole life; then it ends. Linux.",
-            fits=(COMMAND,),
-        ),
+        "The processor time of each process of the command in its whole life; then it ends. Linux.",
+        OptionRow("SECONDS", fits=(COMMAND,)),
     ] = None
     child_files: Annotated[
         Count | None,
-        OptionRow(
-            metavar="NUMBER",
-            help="The open files and sockets of each process of the command. Linux.",
-            fits=(COMMAND,),
-        ),
+        "The open files and sockets of each process of the command. Linux.",
+        OptionRow("NUMBER", fits=(COMMAND,)),
     ] = None
     shared: Annotated[
         bool | None,
-        OptionRow(
-            help="The sessions of one principal share a process, which may not ask them.", fits=(COMMAND,)
-        ),
+        "The sessions of one principal share a process, which may not ask them.",
+        OptionRow(fits=(COMMAND,)),
     ] = None
     shared_between: Annotated[
         tuple[str, ...] | None,
-        OptionRow(
-            metavar="SUBJECT",
-            help="A principal that shares its process with the others named so; needs --shared; may be repeated.",
-            fits=(COMMAND,),
-        ),
+        "A principal that shares its process with the others named so; needs --shared; may be repeated.",
+        OptionRow("SUBJECT", fits=(COMMAND,)),
     ] = None

@@ -15,7 +15,7 @@ from limpet import __version__
 from limpet.backs.proxy.scopes import ScopeTable
 from limpet.cli import banner, stores
 from limpet.cli.behind import ServerSource
-from limpet.cli.component_options import components_of
+from limpet.cli.behind_options import ShownComponentOptions
 from limpet.cli.config.plan import Endpoint
 from limpet.cli.oidc import verifier_of
 from limpet.cli.options import Options
@@ -166,7 +166,8 @@ def prepare(source: ServerSource, options: Options) -> "Served":
         _proxied(options),
         {} if source.parts else _scopes(options),
     )
-    components = components_of(options)
+    shown = {name: getattr(options, name) for name in ShownComponentOptions.__struct_fields__}
+    components = {name: value for name, value in shown.items() if value}
     if wanted != before or proxied or scopes or components or key is not None:
         if server.is_built:
             raise ConfigError(

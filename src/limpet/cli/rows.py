@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 Kind = Literal["a URL", "a command", "a server object of Python", "a file with several servers"]
 URL: Final[Kind] = "a URL"
@@ -21,18 +22,18 @@ Seconds = Annotated[float, Meta(ge=0)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 
 
-class OptionRow(Struct, frozen=True, kw_only=True):
-    """The facts of an option besides its type."""
+class OptionRow(Struct, frozen=True):
+    """The facts of an option besides its type and its help, which is a text in its annotation."""
 
+    metavar: str | None = None
+    """The form of its value; not needed for a switch and for a choice of words. PATH: a path, which in a file begins
+    at the directory of that file."""
     help: str = ""
     fits: tuple[Kind, ...] = ALL
     """The targets that it is for."""
     flag: str = ""
     """Its name on the command line, if that is not the member's own: an option that may be repeated is named in the
     singular."""
-    metavar: str | None = None
-    """The form of its value; not needed for a switch and for a choice of words. PATH: a path, which in a file begins
-    at the directory of that file."""
     default: str | None = None
     """The default, as `--help` shows it."""
     read: Callable[[Any], Any] | None = None
@@ -101,7 +102,7 @@ def entries(kind: type[Struct]) -> Iterator[OptionEntry]:
     """Yield the options of a structure, in the order in which they are declared: its own, then those of its base."""
     hints = get_type_hints(kind, include_extras=True)
     for name, annotation in {name: hints[name] for name in (*kind.__annotations__, *hints)}.items():
-        row: OptionRow = annotation.__metadata__[0]
+        row = _row(annotation)
         if row.members is None or row.flag:
             yield OptionEntry((name,), annotation.__origin__, row)
         for member, inner in (row.members or {}).items():
@@ -111,4 +112,9 @@ def entries(kind: type[Struct]) -> Iterator[OptionEntry]:
 def rows(kind: type[Struct]) -> dict[str, OptionRow]:
     """Return the row of each member."""
     hints = get_type_hints(kind, include_extras=True)
-    return {name: annotation.__metadata__[0] for name, annotation in hints.items()}
+    return {name: _row(annotation) for name, annotation in hints.items()}
+
+
+def _row(annotation: Any) -> OptionRow:
+    row = next((one for one in annotation.__metadata__ if isinstance(one, OptionRow)), OptionRow())
+    return replace(row, help="".join(one for one in annotation.__metadata__ if isinstance(one, str)))

@@ -555,7 +555,7 @@ def test_a_closure_over_a_name_that_is_not_bound_yet_is_registered() -> None:
 
     assert RegisteredFunction(fn).parameters == ("a",)
     later = 1
-    assert fn("") == later
+    assert fn(Place(name="x", lat=1)) == later
 
 
 # Annotations as strings

@@ -13,8 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from limpet.cli.behind import FilePart, ServerSource, check_fit
-from limpet.cli.behind_options import BehindOptions
-from limpet.cli.component_options import ShownComponentOptions
+from limpet.cli.behind_options import BehindOptions, ShownComponentOptions
 from limpet.cli.config.file_values import decoded, known
 from limpet.cli.config.literals import literals
 from limpet.cli.config.plan import Endpoint, Plan, chosen, path_of
