@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from limpet.cli.process_options import ProcessOptions
 from limpet.cli.reloading import PAUSE, WatchedFiles
 from limpet.cli.worker import Job
 from limpet.cli.workers import Supervisor, WorkerProcess
@@ -262,7 +263,7 @@ async def test_a_new_worker_that_is_not_needed_any_more_ends_its_calls_first() -
     told: list[signal.Signals] = []
     made: list[WorkerProcess] = []
     begun = asyncio.Event()
-    job = Job(endpoints=(), log_level=None, log_format=None, sockets=())
+    job = Job(endpoints=(), process=ProcessOptions(), sockets=())
     supervisor = Supervisor(job, 1)
     ours, theirs = socket.socketpair()
 

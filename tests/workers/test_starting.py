@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from limpet.cli import workers
+from limpet.cli.process_options import ProcessOptions
 from limpet.cli.worker import Job
 from limpet.cli.workers import Supervisor, WorkerProcess
 from tests.support import BOUND, async_test, until, wait_until
@@ -105,7 +106,7 @@ def test_a_server_whose_first_worker_hangs_ends_and_says_why(mood: Path) -> None
 
 @async_test
 async def test_a_worker_that_does_not_start_in_time_is_ended(caplog: pytest.LogCaptureFixture) -> None:
-    job = Job(endpoints=(), log_level=None, log_format=None, sockets=())
+    job = Job(endpoints=(), process=ProcessOptions(), sockets=())
     supervisor = Supervisor(job, 1, start_limit=0.05)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", "import time; time.sleep(3600)", stdin=asyncio.subprocess.DEVNULL
@@ -124,7 +125,7 @@ async def test_a_worker_that_hangs_is_killed_in_the_end(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "MARGIN", 0.1)
-    supervisor = Supervisor(Job(endpoints=(), log_level=None, log_format=None, sockets=()), 1)
+    supervisor = Supervisor(Job(endpoints=(), process=ProcessOptions(), sockets=()), 1)
     process = await asyncio.create_subprocess_exec("sleep", "3600")
     process.send_signal(signal.SIGSTOP)
     # Of two signals that wait, the kernel delivers SIGTERM first.
@@ -147,7 +148,7 @@ async def test_no_worker_that_was_starting_outlives_its_parent(
     monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """It would hold the socket, and clients would wait in its queue."""
-    supervisor = Supervisor(Job(endpoints=(), log_level=None, log_format=None, sockets=()), 1)
+    supervisor = Supervisor(Job(endpoints=(), process=ProcessOptions(), sockets=()), 1)
     reached, may_go_on, pids = asyncio.Event(), asyncio.Event(), set[int]()
     others = children(os.getpid())
     real = getattr(asyncio, where)

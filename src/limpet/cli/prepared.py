@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from limpet import __version__
+from limpet.auth import Verifier
 from limpet.backs.proxy.scopes import ScopeTable
 from limpet.cli import banner, stores
 from limpet.cli.behind import ServerSource
 from limpet.cli.behind_options import ShownComponentOptions
 from limpet.cli.config.plan import Endpoint
-from limpet.cli.oidc import verifier_of
 from limpet.cli.options import Options
-from limpet.cli.secrets import forward_key
+from limpet.cli.secrets import forward_key, secret
 from limpet.cli.target import load_verifier
 from limpet.errors import ConfigError, Exposed, StoreUnavailable
 from limpet.fronts.http.front import HttpFront
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _SINGLE: Final = ("concurrency", "strict", "home")
 """The options for a server in front of another one that have their own flags."""
+_NEEDED: Final = "the URL of this server as clients know it, for which tokens are issued"
 _PORT: Final = re.compile(r":[0-9]+$")
 
 
@@ -251,3 +252,37 @@ def _set_scopes(server: "Served", given: dict[str, Any]) -> None:
             "their scopes, as in @server.tool(scopes={...})"
         )
     server.scopes = ScopeTable(**given)
+
+
+def verifier_of(options: Options) -> Verifier | None:
+    """Return the verifier that the options describe; None: they describe none.
+
+    Raises:
+        ConfigError: an option is missing or invalid.
+    """
+    issuer, url = options.oidc_issuer or "", options.introspection_url or ""
+    if not issuer and not url:
+        for name in ("oidc_audience", "introspection_id", "introspection_key"):
+            if getattr(options, name) is not None:
+                raise ConfigError(
+                    f"--{name.replace('_', '-')} needs --oidc-issuer URL or --introspection-url URL"
+                )
+        return None
+    if options.verifier is not None:
+        raise ConfigError(
+            "--verifier checks tokens, and so does --oidc-issuer or --introspection-url: use one of them"
+        )
+    audience = options.oidc_audience or ((options.public_url,) if options.public_url else ())
+    if not audience:
+        raise ConfigError(
+            f"--oidc-issuer and --introspection-url need --oidc-audience or --public-url: {_NEEDED}"
+        )
+    from limpet.auth.verifiers import Introspection, JwtVerifier  # noqa: PLC0415 - only for these options
+
+    if not url:
+        return JwtVerifier(issuer=issuer, audience=audience)
+    client = options.introspection_id
+    shared = secret(options.introspection_key, "--introspection-key", "LIMPET_INTROSPECTION_SECRET")
+    if not client or shared is None:
+        raise ConfigError("--introspection-url needs --introspection-id ID and --introspection-key PATH")
+    return Introspection(url, client_id=client, client_secret=shared, audience=audience, issuer=issuer)

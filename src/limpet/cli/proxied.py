@@ -10,7 +10,7 @@ from limpet.auth.oauth.oauth import OAuth
 from limpet.auth.oauth.users import UserOAuth, machine_oauth
 from limpet.backs.environment import variables
 from limpet.cli.options import Options
-from limpet.cli.secrets import client_secret, upstream_token
+from limpet.cli.secrets import secret, upstream_token
 from limpet.cli.sizes import size_of
 from limpet.errors import ConfigError
 from limpet.server.process import CHILDREN, START_SECONDS, Process
@@ -75,10 +75,10 @@ def _client(options: Options) -> ClientIdentity | None:
     """Return Limpet as it is registered at the authorization server; None if it registers itself."""
     if options.oauth_client_id is None:
         return None
-    secret = client_secret(options.oauth_secret_file)
-    if secret is not None and options.oauth_issuer is None:
+    shared = secret(options.oauth_secret_file, "--oauth-secret-file", "LIMPET_OAUTH_SECRET")
+    if shared is not None and options.oauth_issuer is None:
         raise ConfigError("a client secret needs --oauth-issuer: no other authorization server receives it")
-    return ClientIdentity(options.oauth_client_id, secret=secret or "", issuer=options.oauth_issuer or "")
+    return ClientIdentity(options.oauth_client_id, secret=shared or "", issuer=options.oauth_issuer or "")
 
 
 def _flag(name: str) -> str:

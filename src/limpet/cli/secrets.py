@@ -10,8 +10,6 @@ from limpet.errors import ConfigError
 TOKEN_VARIABLE: Final = "LIMPET_UPSTREAM_TOKEN"  # noqa: S105 - a name
 KEY_VARIABLE: Final = "LIMPET_FORWARD_KEY"
 ADMIN_VARIABLE: Final = "LIMPET_ADMIN_TOKEN"
-INTROSPECTION_VARIABLE: Final = "LIMPET_INTROSPECTION_SECRET"
-SECRET_VARIABLE: Final = "LIMPET_OAUTH_SECRET"  # noqa: S105 - a name
 
 
 def upstream_token(file: str | None, variable: str | None) -> str | None:
@@ -22,7 +20,7 @@ def upstream_token(file: str | None, variable: str | None) -> str | None:
     """
     if file is None and variable is None:
         return None
-    token = _secret(file, "--token-file", variable or "")
+    token = secret(file, "--token-file", variable or "")
     if token is None:
         raise ConfigError(f"--token-env {variable}: this variable is not set, or is empty")
     return token
@@ -34,28 +32,10 @@ def forward_key(file: str | None) -> ForwardKey | None:
     Raises:
         ConfigError: the file cannot be read, or there is no key in it or in the variable.
     """
-    text = _secret(file, "--forward-key-file", KEY_VARIABLE)
+    text = secret(file, "--forward-key-file", KEY_VARIABLE)
     if text is None:
         return None
     return ForwardKey(text, KEY_VARIABLE if file is None else f"--forward-key-file {file}")
-
-
-def client_secret(file: str | None) -> str | None:
-    """Return the secret of Limpet at an authorization server; None if it has none.
-
-    Raises:
-        ConfigError: the file cannot be read or is empty.
-    """
-    return _secret(file, "--oauth-secret-file", SECRET_VARIABLE)
-
-
-def introspection_secret(file: str | None) -> str | None:
-    """Return the secret with which this server asks about tokens; None if it has none.
-
-    Raises:
-        ConfigError: the file cannot be read or is empty.
-    """
-    return _secret(file, "--introspection-key", INTROSPECTION_VARIABLE)
 
 
 def admin_token(file: str | None) -> str:
@@ -64,7 +44,7 @@ def admin_token(file: str | None) -> str:
     Raises:
         ConfigError: the file cannot be read or is empty.
     """
-    return _secret(file, "--admin-token-file", ADMIN_VARIABLE) or ""
+    return secret(file, "--admin-token-file", ADMIN_VARIABLE) or ""
 
 
 def operator_token(file: str | None) -> str:
@@ -81,7 +61,12 @@ def operator_token(file: str | None) -> str:
     return token
 
 
-def _secret(file: str | None, option: str, variable: str) -> str | None:
+def secret(file: str | None, option: str, variable: str) -> str | None:
+    """Return the secret in the file of an option, else that of the variable; None if there is none.
+
+    Raises:
+        ConfigError: the file cannot be read or is empty.
+    """
     if file is None:
         return os.environ.get(variable) or None
     try:

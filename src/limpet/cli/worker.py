@@ -30,7 +30,6 @@ from limpet.cli.telemetry import begin_tracing
 from limpet.engine.observed_store import store_kind
 from limpet.errors import ConfigError, LifespanEnded
 from limpet.fronts.http.serve import check_sockets, serve
-from limpet.ops.log_lines import LogFormat
 from limpet.transports.loops import Beside, Orders, run
 
 if TYPE_CHECKING:
@@ -53,12 +52,9 @@ class Job(Struct, frozen=True, kw_only=True):
     """What a worker serves. It is sent through a socket, so that no secret is in an argument list."""
 
     endpoints: tuple[Endpoint, ...]
-    log_level: str | None
-    log_format: LogFormat | None
+    process: ProcessOptions
     sockets: tuple[int, ...]
     """The descriptors of the inherited listening sockets."""
-    tls_cert: str | None = None
-    tls_key: str | None = None
     private: str | None = None
     """The private store for a server that names none."""
     private_key: str = ""
@@ -137,7 +133,7 @@ def _line(parent: socket.socket) -> bytes:
 
 
 def _serve(job: Job, parent: socket.socket) -> None:
-    begin_logging(job.log_level, job.log_format)
+    begin_logging(job.process.log_level, job.process.log_format)
     begin_tracing()
     with contextlib.ExitStack() as stack:
         operations, beside = _operations(job.line, stack)
@@ -161,7 +157,7 @@ def _serve(job: Job, parent: socket.socket) -> None:
                 ready=lambda url: _report(parent, job, prepared.report(url)),
                 orders=watch.orders,
                 processes=job.processes,
-                tls=tls_of(ProcessOptions(tls_cert=job.tls_cert, tls_key=job.tls_key)),
+                tls=tls_of(job.process),
                 beside=probed(prepared, beside) if job.probes else beside,
             ),
             threads=front.engine.settings.limits.threads,

@@ -91,11 +91,8 @@ def _serve(plan: Plan, count: int, reloader: Reloader | None) -> int:
         private = stack.enter_context(private_store()) if None in named or reloader else None
         job = Job(
             endpoints=plan.endpoints,
-            log_level=plan.process.log_level,
-            log_format=plan.process.log_format,
+            process=plan.process,
             sockets=tuple(sock.fileno() for sock in opened),
-            tls_cert=plan.process.tls_cert,
-            tls_key=plan.process.tls_key,
             private=private,
             private_key=new_key(SystemRandom()),
             processes=count,
@@ -444,9 +441,9 @@ class Supervisor:
 
     def _renew_certificate(self) -> None:
         """Let the admin surface use the certificate that the new workers have read."""
-        if self._tls is not None and self._job.tls_cert is not None:
+        if self._tls is not None and self._job.process.tls_cert is not None:
             try:
-                load_certificate(self._tls, self._job.tls_cert, self._job.tls_key)
+                load_certificate(self._tls, self._job.process.tls_cert, self._job.process.tls_key)
             except ConfigError as error:
                 LOGGER.warning("the admin surface keeps its certificate: %s", error)
 

@@ -7,9 +7,8 @@ import pytest
 
 from limpet.auth.verifiers import Introspection, JwtVerifier
 from limpet.cli.behind import ServerSource
-from limpet.cli.oidc import verifier_of
 from limpet.cli.options import Options
-from limpet.cli.prepared import prepare
+from limpet.cli.prepared import prepare, verifier_of
 from limpet.errors import ConfigError
 from limpet.server.proxy import Proxy
 

@@ -1,7 +1,6 @@
 """Stores on the command line: named by URL, shown without secrets, and one of its own for several workers."""
 
 import contextlib
-import os
 import stat
 import subprocess
 import sys
@@ -103,25 +102,6 @@ def test_a_private_store_is_readable_by_its_owner_only_and_is_removed(
         assert stat.S_IMODE(home.stat().st_mode) == 0o700
         Path(home, "store.db").touch()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_directory_of_a_killed_process_is_removed_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for name in ("killed__", "in_use__", "new_____", "other___"):
-        home = tmp_path / f"limpet-demo-{name}"
-        home.mkdir()
-        Path(home, "notes.txt" if name == "other___" else "store.demo.db").touch()
-        if name != "new_____":
-            os.utime(home, (0, 0))
-    (tmp_path / "limpet-demo-link____").symlink_to(tmp_path / "limpet-demo-other___")
-    user = private_store.PrivateStoreUser(f"sqlite:///{tmp_path}/limpet-demo-in_use__/store.db")
-    with private_store.locked_directory("limpet-demo-") as made:
-        left = {path.name.removeprefix("limpet-demo-") for path in tmp_path.iterdir()}
-    assert left == {"in_use__", "new_____", "other___", "link____", made[-8:]}
-    user.remove_if_last()
-    assert not (tmp_path / "limpet-demo-in_use__").exists()
 
 
 def test_the_last_process_removes_a_private_store(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import importlib.metadata
 import importlib.util
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final, Literal, Protocol
 
 from msgspec import Struct
@@ -14,7 +13,7 @@ from msgspec import Struct
 from limpet import __version__
 from limpet.cli.demo.acts import ACTS, Act, NotOffered
 from limpet.cli.demo.stage import Failed, NotStarted, Say, Side, Stage, staged
-from limpet.cli.private_store import locked_directory
+from limpet.cli.private_store import private_store
 from limpet.errors import ConfigError, LimpetError
 
 ACT_SECONDS: Final = 90.0
@@ -66,8 +65,7 @@ class Watcher(Protocol):
 @contextlib.contextmanager
 def our_side(target: str = "limpet.cli.demo.ours:server") -> Iterator[Side]:
     """Give our side, whose replicas share an SQLite file in a directory that is removed at the end."""
-    with locked_directory("limpet-demo-") as home:
-        store = f"sqlite:///{Path(home, 'store.db').as_posix()}"
+    with private_store("limpet-demo-") as store:
         words = ("serve", target, "--http", "127.0.0.1:0", "--store", store, "--log-level", "error")
         yield Side(name="limpet", version=__version__, words=words)
 
