@@ -454,9 +454,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     behind, its home, and `ctx.state`. Empty: they name none."""
     mask_errors: bool = False
     """Send clients a correlation id instead of the text of an exception in an author's function."""
-    check_results: bool = True
-    """A tool whose return value is not of its declared type fails. Without the check, clients that validate refuse
-    its result. For clients in the same process (`Client(server)`) results are always checked."""
     stateless: bool = False
     """Serve clients of the session era without sessions: nothing is stored between two requests."""
     hand_over: float | Literal["auto", "off"] = "off"

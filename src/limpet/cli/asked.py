@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from limpet.cli.config.plan import Plan, with_checks
+from limpet.cli.config.plan import Plan
 from limpet.cli.config.sources import planned
 from limpet.cli.option_values import laid_over, tables
 from limpet.cli.options import Options
@@ -59,8 +59,7 @@ class ServeCommand(Struct, frozen=True, kw_only=True):
 
             options = from_arguments(options, self.target, self.named)
         options = laid_over(tables(Options, os.environ), options)
-        plan = planned(self.target, self.command, options, self.process, only=self.only)
-        return with_checks(plan) if plan.process.reload else plan
+        return planned(self.target, self.command, options, self.process, only=self.only)
 
 
 def run(asked: ServeCommand) -> int:

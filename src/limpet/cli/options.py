@@ -131,11 +131,6 @@ class Options(BehindOptions, frozen=True, kw_only=True):
     mask_errors: Annotated[
         bool | None, "Send clients a correlation id instead of the text of an exception."
     ] = None
-    check_results: Annotated[
-        bool | None,
-        "Fail a call whose tool returns a value that is not of its declared type.",
-        OptionRow(default="on; with --reload always"),
-    ] = None
     stateless: Annotated[bool | None, "Keep nothing between requests."] = None
     hand_over: Annotated[
         str | float | None,

@@ -21,7 +21,7 @@ _PANELS: Final = {
         "eras",
     ),
     "Calls and limits": (
-        "memory", "store_bytes", "limit", "time", "rate", "duplicates", "response", "in_order", "mask_errors", "check_results",
+        "memory", "store_bytes", "limit", "time", "rate", "duplicates", "response", "in_order", "mask_errors",
         "hand_over", "collect_tool",
     ),
     "What clients see": (

@@ -164,13 +164,6 @@ def test_the_collector_leaves_out_what_was_made_at_the_start() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_results_are_always_checked_with_reload() -> None:
-    for words, checked in ((["--no-check-results"], False), (["--no-check-results", "--reload"], True)):
-        asked = read(["serve", "server.py", *words], {})
-        assert asked is not None
-        assert [endpoint.options.check_results for endpoint in asked.plan().endpoints] == [checked]
-
-
 def test_a_misspelt_variable_is_a_warning_that_names_the_nearest_one() -> None:
     [line] = misspelt({"LIMPET_STORRE": "x", "LIMPET_STORE": "x", "LIMPET_ADMIN_TOKEN": "x"})
     assert (

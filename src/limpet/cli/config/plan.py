@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from limpet.cli.behind import ServerSource
 from limpet.cli.options import Options
@@ -32,15 +31,6 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     endpoints: tuple[Endpoint, ...]
     process: ProcessOptions = ProcessOptions()
-
-
-def with_checks(plan: Plan) -> Plan:
-    """Return the plan for development: the results of tools are checked, also if a file or the code turns that off."""
-    endpoints = (
-        replace(endpoint, options=replace(endpoint.options, check_results=True))
-        for endpoint in plan.endpoints
-    )
-    return replace(plan, endpoints=tuple(endpoints))
 
 
 def chosen(names: Iterable[str], only: tuple[str, ...]) -> list[str]:

@@ -146,7 +146,7 @@ def _annotations(given: Any) -> ToolAnnotations | None:
 def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
     name, bind, place = function.name, function.bind, place_of(function.fn)
     current, enter = CURRENT.get, CURRENT.set
-    structure, unchecked, wraps_result = function.structure, function.unchecked, function.wraps_result
+    structure, wraps_result = function.structure, function.wraps_result
     # A dependency may take the context too.
     wants_context = function.wants_context or isinstance(function.call, Injector)
 
@@ -174,8 +174,7 @@ def _runner(function: RegisteredFunction, call: Callee, owner: Host) -> Run:
                 )
                 if isinstance(value, InputRequiredResult):
                     return value
-            checks = server.settings.check_results or exchange.caller.is_inner
-            return to_result(value, structure if checks else unchecked, wraps_result=wraps_result)
+            return to_result(value, structure, wraps_result=wraps_result)
         except WrongResult as error:
             return failed_call(WrongResult(f"tool {name}: {error}", place), exchange, server)
         except Exception as error:  # noqa: BLE001 - any exception of an author's function becomes its answer

@@ -29,9 +29,8 @@ from limpet.server.functions.signature import (
 
 Schema = dict[str, Any]
 Structure = Callable[[object], dict[str, Any] | None]
-Outcome = tuple[Schema | None, Structure, Structure, bool]
-"""The schema of a result, the functions that make structured content with and without a check, and whether they wrap
-the value."""
+Outcome = tuple[Schema | None, Structure, bool]
+"""The schema of a result, the function that makes structured content, and whether it wraps the value."""
 
 SCALARS: Final[dict[Any, str]] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 UNSTRUCTURED: Final = (MISSING, Any, None, type(None), object, dict, list, tuple, set, bytes)
@@ -44,7 +43,7 @@ class RegisteredFunction:
 
     `call(kwargs, ctx)` calls it with the dict that `bind` returned, and may change that dict. `structure(value)`
     returns the structured content of its value, or None; it raises WrongResult if the value is not of the declared
-    type, and `unchecked(value)` does not.
+    type.
 
     Raises:
         TypeError: the callable cannot be registered; the message says how to change it.
@@ -62,7 +61,6 @@ class RegisteredFunction:
         "parameters",
         "structure",
         "title",
-        "unchecked",
         "wants_context",
         "wraps_result",
     )
@@ -102,9 +100,8 @@ class RegisteredFunction:
             self.input_schema = dict(input_schema)
         self.output_schema: Schema | None
         self.structure: Structure
-        self.unchecked: Structure
         self.wraps_result: bool
-        self.output_schema, self.structure, self.unchecked, self.wraps_result = self._read_result(
+        self.output_schema, self.structure, self.wraps_result = self._read_result(
             signature.returns, output_schema
         )
 
@@ -153,21 +150,21 @@ class RegisteredFunction:
 
     def _read_result(self, annotation: Any, override: Mapping[str, Any] | Literal[False] | None) -> Outcome:
         if override is False:
-            return None, _nothing, _nothing, False
+            return None, _nothing, False
         if override is not None:
-            return dict(override), partial(_required_object, override), _object, False
+            return dict(override), partial(_required_object, override), False
         annotation = without_input(annotation)
         if isinstance(annotation, type) and annotation in SCALARS:
-            return wrapped({"type": SCALARS[annotation]}), partial(_scalar, annotation), _any_scalar, True
+            return wrapped({"type": SCALARS[annotation]}), partial(_scalar, annotation), True
         if annotation in UNSTRUCTURED:
-            return None, _object, _object, False
+            return None, _object, False
         if is_content_type(annotation):
-            return None, _nothing, _nothing, False
+            return None, _nothing, False
         try:
             made = _schema().output(annotation)
         except TypeError as error:
             raise TypeError(f"{describe(self.fn)}: {error}") from error
-        return made.schema, made.structure, made.unchecked, made.wraps
+        return made.schema, made.structure, made.wraps
 
     def _refusal(self, error: ValueError) -> InvalidArguments:
         found = _schema().problems(error, tuple(self.input_schema["properties"]))
@@ -205,10 +202,6 @@ def _scalar(kind: type, value: object) -> dict[str, Any]:
 def _convert_scalar(kind: type) -> Callable[[object], dict[str, Any]]:
     structure: Callable[[object], dict[str, Any]] = _schema().output(kind).structure
     return structure
-
-
-def _any_scalar(value: object) -> dict[str, Any]:
-    return {"result": value if type(value) in SCALARS else jsonable(value)}
 
 
 def _object(value: object) -> dict[str, Any] | None:

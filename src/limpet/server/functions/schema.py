@@ -139,8 +139,6 @@ class Output(msgspec.Struct, frozen=True):
     schema: Schema
     structure: Structure
     """Checks the value against the declared type, and converts it; raises WrongResult."""
-    unchecked: Structure
-    """Converts the value without a check."""
     wraps: bool
     """The value is not an object, and is wrapped as `{"result": value}`."""
 
@@ -153,7 +151,7 @@ def output(annotation: Any) -> Output:
     """
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
         schema, structure = _direct(msgspec.json.schema(annotation)), partial(_checked_struct, annotation)
-        return Output(schema, structure, msgspec.to_builtins, wraps=False)
+        return Output(schema, structure, wraps=False)
     try:
         adapter = _adapter(with_typing_extensions(annotation))
         schema = _json_schema(adapter, "serialization")
@@ -169,7 +167,7 @@ def output(annotation: Any) -> Output:
     def checked(value: object) -> Any:
         check(value)
         try:
-            plain = _dump(dump, validate(value), warnings="error")
+            plain = dump(validate(value), mode="json", by_alias=True, warnings="error", fallback=_foreign)
         except (ValidationError, PydanticSerializationError) as error:
             raise WrongResult(f"it does not return {shown_type(annotation)}: {_misfit(error)}") from None
         if has_limits and (wrong := "; ".join(misfits(plain, schema))):
@@ -178,13 +176,8 @@ def output(annotation: Any) -> Output:
 
     direct = _direct(schema)
     if direct.get("type") == "object":
-        return Output(direct, checked, lambda value: _dump(dump, value), wraps=False)
-    return Output(
-        wrapped(schema),
-        lambda value: {"result": checked(value)},
-        lambda value: {"result": _dump(dump, value)},
-        wraps=True,
-    )
+        return Output(direct, checked, wraps=False)
+    return Output(wrapped(schema), lambda value: {"result": checked(value)}, wraps=True)
 
 
 _TYPED: Final = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"})
@@ -231,10 +224,6 @@ def _checked_struct(kind: type[msgspec.Struct], value: object) -> Any:
     except msgspec.ValidationError as error:
         raise WrongResult(f"it does not return {shown_type(kind)}: {error}") from None
     return plain
-
-
-def _dump(dump: Callable[..., Any], value: object, *, warnings: Any = False) -> Any:
-    return dump(value, mode="json", by_alias=True, warnings=warnings, fallback=_foreign)
 
 
 _UNEXPECTED: Final = re.compile(
