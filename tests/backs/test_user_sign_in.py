@@ -342,22 +342,6 @@ async def test_a_token_that_is_refused_at_two_replicas_at_once_is_renewed_by_one
 
 
 @async_test
-async def test_tokens_of_users_are_kept_in_a_directory_for_each_principal(tmp_path: Path) -> None:
-    async with behind() as at:
-        async with served(at, tokens=tmp_path) as app:
-            first = await account(await signed_in(at, app, "ann"))
-        [directory] = tmp_path.iterdir()
-        assert directory.name == Principal(subject="ann").key
-        [file] = directory.iterdir()
-        assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        async with served(at, tokens=tmp_path) as app:
-            peer = Peer(app, token="ann")
-            assert "result" in (await peer.initialize()).json
-            assert await account(peer) == first
-            assert page_of(await Peer(app, token="bob").initialize())
-
-
-@async_test
 async def test_the_user_of_this_machine_signs_in_once_in_the_browser(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -447,7 +431,6 @@ def test_sign_ins_that_do_not_fit_are_refused_at_the_start(tmp_path: Path) -> No
         Remote(url, oauth=UserOAuth(CALLBACK), verifier=verified, store=store).front(HttpSettings())
     for options, said in (
         (Options(oauth=True, oauth_callback=CALLBACK), "use one of them"),
-        (Options(oauth_tokens="x"), "needs --oauth-callback"),
         (Options(oauth_client_id="x"), "--oauth-client-id needs --oauth or --oauth-callback"),
         (Options(oauth=True, oauth_issuer="https://id.example"), "needs --oauth-client-id"),
         (Options(oauth=True, oauth_secret_file="x"), "--oauth-secret-file needs --oauth-client-id"),
@@ -457,7 +440,7 @@ def test_sign_ins_that_do_not_fit_are_refused_at_the_start(tmp_path: Path) -> No
     ):
         with pytest.raises(ConfigError, match=said):
             ServerSource(url=url).server(options)
-    made = ServerSource(url=url).server(Options(oauth_callback=CALLBACK, oauth_tokens=str(tmp_path)))
+    made = ServerSource(url=url).server(Options(oauth_callback=CALLBACK))
     made.verifier = verified
     assert "/oauth/callback" in made.front(HttpSettings()).paths
     assert ServerSource(url=url).server(Options(oauth=True)).front(HttpSettings()).paths == ("/mcp",)

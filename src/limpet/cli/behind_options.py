@@ -124,11 +124,6 @@ class BehindOptions(ShownComponentOptions, frozen=True, kw_only=True):
         "Let each user sign in to the server behind with OAuth; browsers return to this public URL of ours.",
         OptionRow("URL", fits=(URL,)),
     ] = None
-    oauth_tokens: Annotated[
-        str | None,
-        "A directory for the tokens of these users. Default: they are kept in the store, sealed.",
-        OptionRow("PATH", fits=(URL,)),
-    ] = None
     oauth_client_id: Annotated[
         str | None,
         "The id of Limpet at the authorization server, if it was registered there by hand.",

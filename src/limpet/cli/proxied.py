@@ -20,7 +20,6 @@ from limpet.transports.child import ChildLimits
 from limpet.upstream.settings import ClientTimes
 
 _NEEDS: Final = {
-    "oauth_tokens": ("oauth_callback",),
     "oauth_client_id": ("oauth", "oauth_callback"),
     "oauth_secret_file": ("oauth_client_id",),
     "oauth_issuer": ("oauth_client_id",),
@@ -67,7 +66,7 @@ def _oauth(options: Options) -> bool | OAuth | UserOAuth:
     if options.oauth and options.oauth_callback is not None:
         raise ConfigError("--oauth signs in one user, and --oauth-callback each user: use one of them")
     if options.oauth_callback is not None:
-        return UserOAuth(options.oauth_callback, tokens=options.oauth_tokens, client=_client(options))
+        return UserOAuth(options.oauth_callback, client=_client(options))
     return machine_oauth(_client(options), options.oauth_redirect or "") if options.oauth else False
 
 

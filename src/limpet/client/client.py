@@ -4,7 +4,7 @@ async with Client("https://example.com/mcp", sampling=on_sample) as client:
     result = await client.call_tool("forecast", {"city": "Oslo"})
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,8 +19,8 @@ from limpet.client.callback_queue import Callback
 from limpet.client.handlers import Handlers, OnElicit, OnRoots, OnSample
 from limpet.client.in_process import InProcessConnector
 from limpet.client.listening import ListeningClient
-from limpet.client.prompts import Prompts
-from limpet.client.resources import Resources
+from limpet.client.paging import Pages
+from limpet.client.results import typed
 from limpet.client.targets import ParsedTarget, Target, find
 from limpet.client.tools import Tools
 from limpet.engine.caller import Caller
@@ -28,8 +28,18 @@ from limpet.engine.sessions import ANONYMOUS
 from limpet.errors import ConfigError
 from limpet.ops.log import LogObserver
 from limpet.ports import Clock, Observer, Ports, Random, SystemClock, SystemRandom
-from limpet.protocol.listing import Root
-from limpet.protocol.params import LoggingLevel
+from limpet.protocol.content import ResourceContents
+from limpet.protocol.listing import Prompt, Resource, ResourceTemplate, Root
+from limpet.protocol.params import LoggingLevel, PromptReference, ResourceReference
+from limpet.protocol.results import (
+    CompleteResult,
+    Completion,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+)
 from limpet.protocol.sessionless import TASKS
 from limpet.tracing import traced
 from limpet.transports.child import ChildOptions
@@ -39,7 +49,7 @@ from limpet.upstream.profile import ClientProfile
 from limpet.upstream.settings import ClientLimits, ClientTimes
 
 
-class Client(Tools, Resources, Prompts, ListeningClient):
+class Client(Tools, ListeningClient):
     """A client of one MCP server: a URL, a command, a file of a server, or a `Server` in this process."""
 
     def __init__(  # noqa: PLR0913 - everything has a default
@@ -122,6 +132,76 @@ class Client(Tools, Resources, Prompts, ListeningClient):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    # Resources
+
+    async def list_resources(self, *, fresh: bool = False) -> list[Resource]:
+        """Return every resource, over all pages."""
+        return [resource async for resource in self.resources(fresh=fresh)]
+
+    async def resources(self, *, fresh: bool = False) -> AsyncIterator[Resource]:
+        """Yield every resource, requesting the next page when it is needed."""
+        async for page in Pages(self, "resources/list", ListResourcesResult, fresh=fresh):
+            for resource in page.resources:
+                yield resource
+
+    async def list_resource_templates(self, *, fresh: bool = False) -> list[ResourceTemplate]:
+        """Return every resource template, over all pages."""
+        return [template async for template in self.resource_templates(fresh=fresh)]
+
+    async def resource_templates(self, *, fresh: bool = False) -> AsyncIterator[ResourceTemplate]:
+        """Yield every resource template, requesting the next page when it is needed."""
+        pages = Pages(self, "resources/templates/list", ListResourceTemplatesResult, fresh=fresh)
+        async for page in pages:
+            for template in page.resource_templates:
+                yield template
+
+    async def read_resource(
+        self, uri: str, *, timeout: float | None = None, fresh: bool = False
+    ) -> list[ResourceContents]:
+        """Return a resource's contents."""
+        result = await self.request("resources/read", {"uri": uri}, timeout=timeout, fresh=fresh)
+        return typed(result, ReadResourceResult, "resources/read").contents
+
+    # Prompts
+
+    async def list_prompts(self, *, fresh: bool = False) -> list[Prompt]:
+        """Return every prompt, over all pages."""
+        return [prompt async for prompt in self.prompts(fresh=fresh)]
+
+    async def prompts(self, *, fresh: bool = False) -> AsyncIterator[Prompt]:
+        """Yield every prompt, requesting the next page when it is needed."""
+        async for page in Pages(self, "prompts/list", ListPromptsResult, fresh=fresh):
+            for prompt in page.prompts:
+                yield prompt
+
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, *, timeout: float | None = None
+    ) -> GetPromptResult:
+        """Return a prompt's messages."""
+        params: dict[str, Any] = {"name": name}
+        if arguments:
+            params["arguments"] = dict(arguments)
+        return typed(
+            await self.request("prompts/get", params, timeout=timeout), GetPromptResult, "prompts/get"
+        )
+
+    async def complete(
+        self,
+        ref: PromptReference | ResourceReference,
+        argument: str,
+        value: str = "",
+        *,
+        known: Mapping[str, str] | None = None,
+    ) -> Completion:
+        """Return completions for the beginning of an argument; `known` are the arguments that are given already."""
+        params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
+        if known:
+            params["context"] = {"arguments": dict(known)}
+        result = await self.request("completion/complete", params)
+        return typed(result, CompleteResult, "completion/complete").completion
+
+    # The connection
 
     async def ping(self, *, timeout: float | None = None) -> None:
         """Check that the server answers."""

@@ -5,14 +5,14 @@ A loop checks the live objects once a second, so a call pays nothing for it. A c
 another reason. Its `call` is its name on the dashboard.
 
 A full queue is reported when it becomes full, once until it has room again. A tool is reported when it begins to fail,
-once until it no longer does (`recent.py`).
+once until it no longer does (`trouble_of`, which also decides for the dashboard).
 
 A replica that stops gives its lease back, and a replica that dies does not: the lease of a dead replica runs out.
 """
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from limpet.engine.engine import Engine
 from limpet.engine.exchange import Exchange, SessionExchange
@@ -21,7 +21,7 @@ from limpet.engine.inner import answering
 from limpet.errors import StoreError
 from limpet.ops.call_log import CallWatch
 from limpet.ops.call_names import call_name, subject
-from limpet.ops.recent import Subject
+from limpet.ops.recent import Recent, Subject
 from limpet.ops.waits import live_state, waits_for
 from limpet.ports import Clock, Observer
 from limpet.protocol.versions import SESSIONLESS
@@ -30,6 +30,27 @@ from limpet.supervision import supervise
 SECONDS: Final = 1.0
 _EVENTS: Final = {"ask": "ask.unanswered", "reader": "reader.slow"}
 """By the reason why a call waits: the event. All others are `call.slow`."""
+_LEAST: Final = 5
+"""Errors below which nothing is reported: a single wrong call is no trouble of a tool."""
+_RISING: Final = 0.1
+_FAILING: Final = 0.25
+"""Shares of calls that fail."""
+_TIMES: Final = 2.0
+Trouble = Literal["", "rising", "failing"]
+
+
+def trouble_of(recent: Recent) -> Trouble:
+    """Return whether a tool fails, and more than before: the one rule, for the log and the dashboard."""
+    calls, errors = recent.last.calls, recent.last.errors
+    share, earlier = _share(errors, calls), _share(recent.earlier_errors, recent.earlier_calls)
+    if errors >= _LEAST and share >= _RISING and recent.earlier_calls and share >= _TIMES * earlier:
+        return "rising"
+    errors, calls = errors + recent.earlier_errors, calls + recent.earlier_calls
+    return "failing" if errors >= _LEAST and _share(errors, calls) >= _FAILING else ""
+
+
+def _share(errors: int, calls: int) -> float:
+    return errors / calls if calls else 0.0
 
 
 class Attention:
@@ -133,7 +154,7 @@ class Attention:
 
     def _look_at_tools(self) -> None:
         recent = self._watch.recent_calls()
-        failing = {tool for tool, calls in recent.items() if calls.trouble}
+        failing = {tool for tool, calls in recent.items() if trouble_of(calls)}
         for tool in failing - self._failing:
             (method, name), calls = tool, recent[tool]
             facts: dict[str, Any] = {NAMED[method]: name} if name else {"method": method}

@@ -4,13 +4,11 @@
 
 A copy is made by a loop that runs once a second anyway (`attention.py`), so a call pays nothing. The rows are those of
 `figures.py`, whose number is bounded; a row that has not changed is the same object in the next copy.
-
-One rule says when a tool needs attention (`Recent.trouble`), for the log of a process and the dashboard of all of them.
 """
 
 from bisect import bisect_right
 from collections import deque
-from typing import Final, Literal
+from typing import Final
 
 from msgspec import Struct
 
@@ -20,16 +18,9 @@ STEP_SECONDS: Final = 5.0
 """Between two copies."""
 RECENT_SECONDS: Final = 60.0
 KEPT_SECONDS: Final = 300.0
-_LEAST: Final = 5
-"""Errors below which nothing is reported: a single wrong call is no trouble of a tool."""
-_RISING: Final = 0.1
-_FAILING: Final = 0.25
-"""Shares of calls that fail."""
-_TIMES: Final = 2.0
 
 Subject = tuple[str, str]
 """A method, and the name of the tool or prompt; empty for other methods."""
-Trouble = Literal["", "rising", "failing"]
 
 
 class EndedCalls(Struct, frozen=True, array_like=True):
@@ -83,20 +74,6 @@ class Recent(Struct, frozen=True):
             self.earlier_calls + other.earlier_calls,
             self.earlier_errors + other.earlier_errors,
         )
-
-    @property
-    def trouble(self) -> Trouble:
-        """Whether the tool fails, and more than before."""
-        calls, errors = self.last.calls, self.last.errors
-        share, earlier = _share(errors, calls), _share(self.earlier_errors, self.earlier_calls)
-        if errors >= _LEAST and share >= _RISING and self.earlier_calls and share >= _TIMES * earlier:
-            return "rising"
-        errors, calls = errors + self.earlier_errors, calls + self.earlier_calls
-        return "failing" if errors >= _LEAST and _share(errors, calls) >= _FAILING else ""
-
-
-def _share(errors: int, calls: int) -> float:
-    return errors / calls if calls else 0.0
 
 
 class RecentCalls:

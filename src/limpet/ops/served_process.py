@@ -23,6 +23,7 @@ from limpet.engine.audit import REASONS, short
 from limpet.engine.engine import Engine
 from limpet.engine.exchange import Exchange, SessionExchange
 from limpet.engine.inner import answering
+from limpet.ops.attention import trouble_of
 from limpet.ops.call_names import call_name, component_name
 from limpet.ops.figures import Durations
 from limpet.ops.history import History, Point
@@ -336,7 +337,7 @@ def recent_view(recent: Recent, calls: Iterable[CallView]) -> RecentView:
         slowest=max((call.age for call in calls if call.age is not None), default=None),
         earlier_calls=recent.earlier_calls,
         earlier_errors=recent.earlier_errors,
-        trouble=recent.trouble,
+        trouble=trouble_of(recent),
     )
 
 

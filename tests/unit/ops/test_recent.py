@@ -2,8 +2,9 @@
 
 import pytest
 
+from limpet.ops.attention import Trouble, trouble_of
 from limpet.ops.figures import CallOutcome, Figures
-from limpet.ops.recent import NO_CALLS, EndedCalls, Recent, RecentCalls, Trouble
+from limpet.ops.recent import NO_CALLS, EndedCalls, Recent, RecentCalls
 
 
 class Tools:
@@ -77,4 +78,4 @@ def test_a_tool_is_in_trouble_if_many_calls_fail_or_more_than_before(
     calls: int, errors: int, earlier_calls: int, earlier_errors: int, trouble: Trouble
 ) -> None:
     last = EndedCalls((calls, *NO_CALLS.counts[1:]), errors)
-    assert Recent(60.0, last, earlier_calls, earlier_errors).trouble == trouble
+    assert trouble_of(Recent(60.0, last, earlier_calls, earlier_errors)) == trouble

@@ -318,9 +318,7 @@ async def test_session_notifications_go_to_the_standalone_stream() -> None:
     async def spread(ctx: Context) -> str:
         await ctx.session.log("info", "outside")
         await ctx.session.log("debug", "too quiet")
-        await ctx.session.tools_changed()
-        await ctx.session.resources_changed()
-        await ctx.session.prompts_changed()
+        await ctx.session.notify("notifications/tools/list_changed")
         return "ok"
 
     async with connected(server) as peer:
@@ -328,8 +326,6 @@ async def test_session_notifications_go_to_the_standalone_stream() -> None:
         assert [item["method"].removeprefix("notifications/") for item in peer.heard] == [
             "message",
             "tools/list_changed",
-            "resources/list_changed",
-            "prompts/list_changed",
         ]
 
 

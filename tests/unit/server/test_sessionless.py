@@ -322,9 +322,6 @@ async def test_a_feature_that_needs_a_session_raises_one_error_that_names_the_al
         "session.state": lambda ctx: ctx.session.state.get("x"),
         "session.notify": lambda ctx: ctx.session.notify("notifications/x"),
         "session.log": lambda ctx: ctx.session.log("error", "x"),
-        "session.tools_changed": lambda ctx: ctx.session.tools_changed(),
-        "session.resources_changed": lambda ctx: ctx.session.resources_changed(),
-        "session.prompts_changed": lambda ctx: ctx.session.prompts_changed(),
     }
 
     @server.tool

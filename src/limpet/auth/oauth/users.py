@@ -27,9 +27,8 @@ import sys
 import webbrowser
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from hmac import compare_digest
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 from weakref import WeakValueDictionary
@@ -42,7 +41,6 @@ from limpet.auth.oauth.grants import AuthorizationCode
 from limpet.auth.oauth.identity import ClientIdentity
 from limpet.auth.oauth.oauth import OAuth
 from limpet.auth.oauth.pkce import Begun
-from limpet.auth.oauth.storage import Credentials, FileStorage, TokenStorage, turn_of
 from limpet.auth.oauth.vault import KeptTokens, Registrations, Vault, WaitingSignIn
 from limpet.auth.oauth.web import Bounds
 from limpet.auth.urls import is_loopback
@@ -116,8 +114,6 @@ class UserOAuth:
     callback          the public URL of the page to which browsers are redirected. Limpet serves its path; browsers
                       must reach it with the same authentication as clients, for example through a proxy that signs
                       users in
-    tokens            a directory for the tokens of all principals, readable by us only; by default they are in the
-                      store, sealed with the key for credentials (`forward_key`)
     client, client_document, client_name, scopes   as for `OAuth`
     """
 
@@ -125,7 +121,6 @@ class UserOAuth:
         self,
         callback: str,
         *,
-        tokens: str | Path | None = None,
         client: ClientIdentity | None = None,
         client_document: str = "",
         client_name: str = "Limpet",
@@ -142,7 +137,6 @@ class UserOAuth:
         self.callback: str = callback
         self.path: str = parts.path
         """The path that browsers are redirected to."""
-        self._tokens = Path(tokens) if tokens is not None else None
         self._options: dict[str, Any] = {
             "client": client,
             "client_document": client_document,
@@ -199,12 +193,7 @@ class UserOAuth:
 
     def oauth(self, principal: str, consent: "Consent") -> OAuth:
         """Return the sign-in of a principal, whose pages `consent` keeps."""
-        tokens = (
-            FileStorage(self._tokens / principal)
-            if self._tokens is not None
-            else KeptTokens(self.vault, principal)
-        )
-        storage = _SharedClient(tokens, Registrations(self.vault, self.callback))
+        storage = KeptTokens(self.vault, principal, Registrations(self.vault, self.callback))
         return OAuth(AuthorizationCode(browser=consent), storage=storage, **self._options)
 
     async def finish(self, principal: str, query: Mapping[str, str]) -> bool:
@@ -313,25 +302,3 @@ class UserAccount(LastingSignIn):
     async def finish(self, waiting: WaitingSignIn, redirect: str) -> None:
         """Exchange the code of a sign-in."""
         await self._oauth.finish(waiting.server, waiting.demand, waiting.begun, redirect)
-
-
-class _SharedClient:
-    """The storage of one principal. All principals share the registration of the application."""
-
-    def __init__(self, inner: TokenStorage, registered: Registrations) -> None:
-        self._inner = inner
-        self._registered = registered
-
-    def turn(self) -> AbstractAsyncContextManager[None]:
-        return turn_of(self._inner)
-
-    async def load(self, server: str, issuer: str | None = None) -> Credentials | None:
-        kept = await self._inner.load(server, issuer)
-        if kept is None and issuer is not None:
-            client = await self._registered.find(issuer)
-            return None if client is None else Credentials(issuer=issuer, resource="", client=client)
-        return kept
-
-    async def save(self, server: str, kept: Credentials) -> None:
-        await self._registered.keep(kept.issuer, kept.client)
-        await self._inner.save(server, kept)

@@ -170,23 +170,30 @@ class Vault:
 
 
 class KeptTokens:
-    """The tokens of one principal; see `TokenStorage`."""
+    """The tokens of one principal; see `TokenStorage`. All principals share the registration of the application."""
 
-    def __init__(self, vault: Vault, principal: str) -> None:
+    def __init__(self, vault: Vault, principal: str, registered: "Registrations") -> None:
         self._vault = vault
         self._principal = principal
+        self._registered = registered
 
     def turn(self) -> AbstractAsyncContextManager[None]:
         """Wait until no other replica renews these tokens."""
         return self._vault.turn(self._principal)
 
     async def load(self, server: str, issuer: str | None = None) -> Credentials | None:
-        """Return the credentials."""
-        kept, _ = await self._read(server)
-        return kept.find(issuer) if kept is not None else None
+        found, _ = await self._read(server)
+        kept = None if found is None else found.find(issuer)
+        if (
+            kept is None
+            and issuer is not None
+            and (client := await self._registered.find(issuer)) is not None
+        ):
+            return Credentials(issuer=issuer, resource="", client=client)
+        return kept
 
     async def save(self, server: str, kept: Credentials) -> None:
-        """Store them, beside those of other issuers."""
+        await self._registered.keep(kept.issuer, kept.client)
         while True:
             found, version = await self._read(server)
             changed = (found or ServerCredentials(server, kept.issuer, {})).with_one(kept)

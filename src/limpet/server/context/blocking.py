@@ -71,9 +71,6 @@ class BlockingSession:
     def __init__(self, session: "SessionView", bridge: _Bridge) -> None:
         self.notify: Final = bridge.over(session.notify)
         self.log: Final = bridge.over(session.log)
-        self.tools_changed: Final = bridge.over(session.tools_changed)
-        self.resources_changed: Final = bridge.over(session.resources_changed)
-        self.prompts_changed: Final = bridge.over(session.prompts_changed)
         self.elicitation_complete: Final = bridge.over(session.elicitation_complete)
 
 

@@ -138,18 +138,6 @@ class SessionView:
         if params is not None:
             await self.notify("notifications/message", params)
 
-    async def tools_changed(self) -> None:
-        """Send `tools/list_changed` to this session only."""
-        await self.notify("notifications/tools/list_changed")
-
-    async def resources_changed(self) -> None:
-        """Send `resources/list_changed` to this session only."""
-        await self.notify("notifications/resources/list_changed")
-
-    async def prompts_changed(self) -> None:
-        """Send `prompts/list_changed` to this session only."""
-        await self.notify("notifications/prompts/list_changed")
-
     async def elicitation_complete(self, elicitation_id: str) -> None:
         """Notify the client that the user has finished at the URL of this elicitation. No effect in 2026-07-28."""
         if self._session.revision is SESSIONLESS:
