@@ -1,75 +1,7 @@
 """Every public exception of the package, and the JSON-RPC codes that they are sent with.
 
 An exception is here if a user of the package or another layer catches it. Exceptions that one module raises and
-catches stay in that module.
-
-LimpetError
-├── ConfigError                  a setting is invalid; the message names it and a valid value
-│   └── Exposed                  other machines can reach an address, and a setting that this needs is missing
-├── LifespanEnded                the lifespan of a server has ended, so it cannot serve any more
-├── WireError                    the bytes of the peer are not a message
-│   └── LineTooLong              a line of the peer is over the limit
-├── ToolError                    raised by a tool: its text becomes a failed result
-├── WrongResult                  a function returned a value that is not of its declared type
-├── McpError                     becomes a JSON-RPC error answer: code, message, data
-│   ├── InvalidParams            −32602
-│   │   ├── InvalidArguments     the arguments do not match the signature of the tool or prompt
-│   │   ├── InvalidCursor        this server did not make the cursor
-│   │   └── UnknownTask          this caller has no task with this id
-│   ├── MethodNotFound           −32601
-│   ├── ResourceNotFound         −32002
-│   ├── UrlElicitationRequired   −32042, the user must open a page first
-│   ├── Cancelled                −32800, the client cancelled the request
-│   ├── DuplicateId              −32600, the id is in flight in this session
-│   ├── KeyReused                −32600, the idempotency key was used for another request
-│   ├── Busy                     −31001, a limit of calls is reached
-│   │   ├── RateLimited          a rate of calls is reached
-│   │   ├── Stopping             the server is stopping, and has not executed the request
-│   │   ├── StoreBusy            the store does not work now
-│   │   ├── TooMuchWork          the calls in flight use too much memory
-│   │   ├── UpstreamUnavailable  the server behind cannot be reached, or has its limit of connections
-│   │   └── Withdrawn            no connection waits for the request, which has not started
-│   ├── InsufficientScope        −31004, the caller's token lacks a scope; over HTTP 403
-│   ├── UpstreamFailed           −32603, the response of the server behind is not usable
-│   ├── OutcomeUnknown           −31002, the process that ran the call has died
-│   ├── ParkedGone               −31003, no call waits under this `requestState`
-│   │   └── Unreached            the replica that has it is gone, and has not received the request
-│   ├── HeaderMismatch           −32020
-│   ├── MissingCapability        −32021
-│   └── UnsupportedVersion       −32022
-├── AskError                     a request to the client got no result
-│   ├── AskRefused               the client answered with an error
-│   ├── AskTimeout               the client did not answer in time
-│   ├── BackPressureError        too many asks are open and queued
-│   ├── CallEnded                its call ended, so the client is not asked any more
-│   ├── CapabilityMissing        the client did not declare the capability
-│   └── NoBackChannel            this connection cannot carry a request to the client
-├── StateError                   the state was not changed: a conflict, or a limit
-│   ├── NoSession                a client of 2026-07-28 has no session
-│   ├── HandleNotFound           this caller has no state under this handle
-│   └── TooMuchKept              one principal may not keep so much
-├── SessionGone                  the session was closed
-├── TooManySessions              the store has no room for another session
-├── Unresumable                  the position is not one of this session
-│   └── Unbegun                  the exchange runs and its stream has no message yet
-├── ParkedElsewhere              another replica holds the parked call
-├── StoreError                   the store refused the operation or cannot be reached
-│   ├── Fenced                   another replica has ended this exchange
-│   ├── StreamClosed             the stream has its terminal message
-│   └── StoreUnavailable         the store does not work now; it recovers without help
-├── LinkError                    the connection of a client to its server failed
-│   ├── NotSent                  the server did not execute the request
-│   └── Broken                   the connection broke after the request was sent
-└── ClientError                  a call of a client ended without a usable answer
-    ├── CallTimeout              no answer within the caller's timeout
-    ├── HttpRefused              the server answered with an HTTP error status
-    │   └── Unauthorized         401 or 403
-    │       └── AuthorizationFailed  no token was obtained
-    │           └── SignInRequired   a user must open a page first
-    ├── VersionRefused           no protocol version in common
-    ├── BadAnswer                the answer has the wrong shape for its method
-    ├── InputRefused             the server asks for input that no handler of the client provides
-    └── TooManyRounds            the server asked for input more often than the limit
+catches stay in that module. `docs/errors.md` lists them with their causes.
 """
 
 from collections.abc import Iterator

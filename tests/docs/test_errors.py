@@ -58,18 +58,6 @@ EXCEPTIONS: Final = {
 }
 
 
-def test_the_tree_at_the_top_of_the_module_is_the_tree_of_the_classes() -> None:
-    drawn: dict[str, str] = {}
-    path = ["LimpetError"]
-    for prefix, name in re.findall(r"^([│├└─ ]+)(\w+)", errors.__doc__ or "", re.MULTILINE):
-        depth = len(prefix) // 4
-        drawn[name] = path[depth - 1]
-        path[depth:] = [name]
-    assert drawn == {
-        name: kind.__bases__[0].__name__ for name, kind in EXCEPTIONS.items() if name != "LimpetError"
-    }
-
-
 def test_every_client_with_quirks_is_on_the_page() -> None:
     page = (ROOT / "docs" / "sessions.md").read_text()
     told = set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)) - {

@@ -51,7 +51,6 @@ class Bearer:
         self._token = token
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:  # noqa: ARG002 - one token for all
-        """Return the token's header."""
         return {"authorization": f"Bearer {await self._present()}"}
 
     async def challenged(self, challenge: Challenge) -> bool:

@@ -27,12 +27,8 @@ def _shown(parameters: list[Any]) -> list[Any]:
         if getattr(parameter, "is_flag", False) and parameter.metavar is None:
             parameter.metavar = ""
         elif parameter.param_type_name == "argument":
-            parameter.display_type_rich = _no_type
+            parameter.display_type_rich = lambda **_: ""
     return parameters
-
-
-def _no_type(**_: object) -> str:
-    return ""
 
 
 class Group(TyperGroup):

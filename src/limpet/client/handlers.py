@@ -63,7 +63,10 @@ class Handlers:
                 return _elicited(asked, await _result(self._elicitation(asked)))
             case "roots/list" if self._roots is not None:
                 roots = self._roots
-                return _listed(await _result(roots()) if callable(roots) else roots)
+                found = await _result(roots()) if callable(roots) else roots
+                return ListRootsResult(
+                    roots=[Root(uri=one) if isinstance(one, str) else one for one in found]
+                )
             case _:
                 raise MethodNotFound(method)
 
@@ -112,7 +115,3 @@ def _with_defaults(schema: dict[str, Any], content: dict[str, Any]) -> dict[str,
         if isinstance(field, dict) and "default" in field
     }
     return {**defaults, **content}
-
-
-def _listed(roots: Sequence[Root | str]) -> ListRootsResult:
-    return ListRootsResult(roots=[Root(uri=root) if isinstance(root, str) else root for root in roots])

@@ -36,12 +36,10 @@ class InProcessDuplex:
 
     @property
     def exit_status(self) -> None:
-        """There is no process."""
         return
 
     @property
     def last_words(self) -> str:
-        """Nothing more is known."""
         return "it is a server of this process"
 
     async def start(self) -> None:
@@ -52,7 +50,6 @@ class InProcessDuplex:
         await self._engine.ensure_started()
 
     async def read(self) -> bytes:
-        """Return the server's next message; b"" at the end."""
         return b"" if self._closed else await self._arrived.get()
 
     async def write(self, message: bytes) -> None:

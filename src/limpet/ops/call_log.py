@@ -212,19 +212,16 @@ class _WatchedBack:
         return getattr(self._back, name)
 
     async def start(self, outside: Outside) -> None:
-        """Start the back."""
         await self._back.start(outside)
         if self._watch.on_start is not None:
             self._watch.on_start()
 
     async def stop(self) -> None:
-        """Stop the back."""
         if self._watch.on_stop is not None:
             self._watch.on_stop()
         await self._back.stop()
 
     async def closed(self, session: Session, reason: SessionInput) -> None:
-        """Count the session, and pass the event on."""
         self._watch.closed(session)
         await self._back.closed(session, reason)
 

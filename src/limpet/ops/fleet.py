@@ -196,7 +196,7 @@ class FleetView:
         where = _places(gathered)
         sessions, next_page = await self._pages.page(page, where, gathered.totals, gathered.away)
         lives = [live for _, live in gathered.lives]
-        calls = sorted(_calls(lives), key=_age, reverse=True)
+        calls = sorted(_calls(lives), key=lambda call: -1.0 if call.age is None else call.age, reverse=True)
         counts = Counter[str]()
         for live in lives:
             counts.update(live.counts)
@@ -430,7 +430,3 @@ def _calls(lives: list[Live]) -> Iterator[CallView]:
         for call in live.calls:
             is_unread = live.streams.get(call.id) in unread and call.waits_for in MAYBE_READER
             yield replace(call, waits_for="reader") if is_unread else call
-
-
-def _age(call: CallView) -> float:
-    return -1.0 if call.age is None else call.age

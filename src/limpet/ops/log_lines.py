@@ -76,7 +76,9 @@ class JsonFormatter(logging.Formatter):
         else:
             facts: Mapping[str, object] = getattr(record, "facts", {})
             line["event"] = event
-            line |= {_member(name): _value(value) for name, value in facts.items()}
+            line |= {
+                f"{name}_" if name in _RESERVED else name: _value(value) for name, value in facts.items()
+            }
         if lines := _traceback(self, record):
             line["traceback"] = "\n".join(lines)
         return printable_json(msgspec.json.encode(line).decode())
@@ -112,10 +114,6 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> list[
     if record.exc_info and not record.exc_text:
         record.exc_text = formatter.formatException(record.exc_info)
     return record.exc_text.splitlines() if record.exc_text else []
-
-
-def _member(name: str) -> str:
-    return f"{name}_" if name in _RESERVED else name
 
 
 def _value(value: object) -> object:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from heapq import merge, nlargest
 from itertools import islice, takewhile
+from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
@@ -100,8 +101,7 @@ class _KeptEvents:
         return list(islice(newer, limit))
 
 
-def _number(happened: Happened) -> int:
-    return happened.number
+_number: Final = attrgetter("number")
 
 
 def _text(value: object) -> str:

@@ -11,9 +11,9 @@ so that a call which has ended is never mistaken for another one at the same add
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -102,10 +102,13 @@ class Live(Struct, frozen=True):
     """The streams whose clients are connected to this process and do not read."""
 
 
+About = Literal["live", "session", "correlation", "cancel"]
+
+
 class FleetQuestion(Struct, frozen=True, omit_defaults=True):
     """A question to a replica: the body of a message of the kind `about` (`engine/messages.py`)."""
 
-    about: Literal["live", "session", "correlation", "cancel"]
+    about: About
     name: str = ""
     """The short name of a session or call, or a correlation id."""
     after: int = 0
@@ -132,15 +135,9 @@ class ServedProcess:
         self._history = History()
         self._loop_delay = LoopDelay()
         self._timer: asyncio.TimerHandle | None = None
-        self._answers: dict[str, Callable[[Part, FleetQuestion], Awaitable[Said]]] = {
-            "live": self._say_live,
-            "session": self._say_session,
-            "correlation": self._say_correlation,
-            "cancel": self._say_cancelled,
-        }
         for part in parts:
-            for about, say in self._answers.items():
-                part.engine.inbox.answer(about, FleetQuestion, partial(self._ask, part, say))
+            for about in get_args(About):
+                part.engine.inbox.answer(about, FleetQuestion, partial(self._answer_bounded, part))
 
     # Samples for the charts
 
@@ -177,27 +174,21 @@ class ServedProcess:
 
     # Questions of other replicas
 
-    @staticmethod
-    async def _ask(
-        part: Part, say: Callable[[Part, FleetQuestion], Awaitable[Said]], asked: FleetQuestion
-    ) -> msgspec.Raw:
-        return msgspec.Raw(bounded(await say(part, asked)))
+    async def _answer_bounded(self, part: Part, asked: FleetQuestion) -> msgspec.Raw:
+        return msgspec.Raw(bounded(await self.answer(part, asked)))
 
     async def answer(self, part: Part, asked: FleetQuestion) -> Said:
-        """Return the report of this process about one of its servers."""
-        return await self._answers[asked.about](part, asked)
-
-    async def _say_live(self, part: Part, asked: FleetQuestion) -> Said:
-        return Said(self.name, live=self.live(part), events=self._ring.after(asked.after, limit=MOST_EVENTS))
-
-    async def _say_session(self, part: Part, asked: FleetQuestion) -> Said:  # noqa: ARG002 - the ring is of all servers
-        return Said(self.name, events=_newest(self._ring.of_session(asked.name)))
-
-    async def _say_correlation(self, part: Part, asked: FleetQuestion) -> Said:  # noqa: ARG002 - the ring is of all servers
-        return Said(self.name, events=_newest(self._ring.with_correlation(asked.name)))
-
-    async def _say_cancelled(self, part: Part, asked: FleetQuestion) -> Said:
-        return Said(self.name, done=await self.cancel(part, asked.name))
+        """Return the report of this process about one of its servers. The events are those of all of them."""
+        match asked.about:
+            case "live":
+                events = self._ring.after(asked.after, limit=MOST_EVENTS)
+                return Said(self.name, live=self.live(part), events=events)
+            case "session":
+                return Said(self.name, events=_newest(self._ring.of_session(asked.name)))
+            case "correlation":
+                return Said(self.name, events=_newest(self._ring.with_correlation(asked.name)))
+            case "cancel":
+                return Said(self.name, done=await self.cancel(part, asked.name))
 
     # The live work
 

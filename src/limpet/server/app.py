@@ -134,7 +134,6 @@ class Server(Served, Registration):
 
     @property
     def name(self) -> str:
-        """The server's name."""
         return self.info.name
 
     @property
@@ -159,7 +158,6 @@ class Server(Served, Registration):
 
     @property
     def version(self) -> str:
-        """The server's version."""
         return self.info.version
 
     @property
@@ -179,7 +177,6 @@ class Server(Served, Registration):
 
     @override
     def shown(self) -> Back:
-        """Return the back under the names for clients."""
         if not self.behind:
             return super().shown()
         from limpet.server.behind import around  # noqa: PLC0415 - only a server with others behind it needs it

@@ -50,7 +50,6 @@ class HostedTarget(Target):
         self._guards.set()
 
     def connector(self, client: UpstreamClient) -> Connector:
-        """Return a connector that runs the object."""
         if self._running is None:
             raise ConfigError("the target has not been started")
         return HostedConnector(self._server, *self._running, client.caller, self.times, self.ports.observer)

@@ -51,7 +51,6 @@ class ProcessTarget(Target):
         self._child_limits = child_limits
 
     def key(self, client: UpstreamClient) -> bytes:
-        """Return a hash of the variables that come from the client."""
         return self._env.key(client.caller)
 
     def connector(self, client: UpstreamClient) -> Connector:
@@ -81,7 +80,6 @@ class PausingConnector(ChildConnector):
         self._started_at: float | None = None
 
     async def connect(self, receiver: Receiver) -> UpstreamLink:
-        """Start the program."""
         if self._started_at is not None:
             if self._clock.now() - self._started_at < STEADY_SECONDS:
                 await asyncio.sleep(self._backoff.pause())

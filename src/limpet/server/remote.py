@@ -8,7 +8,7 @@ The URL comes from the configuration only. No header and no credential of a clie
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Unpack
+from typing import Final, Unpack
 from urllib.parse import urlsplit
 
 from typing_extensions import override
@@ -17,17 +17,25 @@ from limpet.auth.authorizer import Authorizer, Challenge, Token, authorizer_of
 from limpet.auth.forward_key import HOW_TO_MAKE
 from limpet.auth.oauth.oauth import OAuth
 from limpet.auth.oauth.users import LastingSignIn, UserOAuth, machine_oauth
+from limpet.auth.scopes import NO_SCOPES
 from limpet.backs.proxy.lists import digest
 from limpet.backs.proxy.passing import Passing, passing, principal_of_token
 from limpet.backs.proxy.target import Target, UpstreamClient
 from limpet.config import HttpSettings
-from limpet.errors import INVALID_REQUEST, AuthorizationFailed, ConfigError, LifespanEnded, McpError
-from limpet.ports import Ports
-from limpet.server.authoring.routes import Route
+from limpet.engine.audit import short
+from limpet.errors import (
+    INVALID_REQUEST,
+    AuthorizationFailed,
+    ConfigError,
+    LifespanEnded,
+    LinkError,
+    McpError,
+)
+from limpet.ports import Observer, Ports
+from limpet.server.authoring.routes import HttpRequest, HttpResponse, Route
 from limpet.server.proxy import Proxy, ProxyArguments
 from limpet.server.running.namespaces import distinct_namespace
 from limpet.server.served import Served
-from limpet.server.sign_in_page import sign_in_page
 from limpet.transports.http import HttpClientOptions, HttpTransport, head_of, is_http_url, place_of, shown
 from limpet.upstream.connectors import Connector, HttpConnector
 from limpet.upstream.settings import ClientLimits, ClientTimes
@@ -41,7 +49,6 @@ class PassedHeaders:
         self._own = own
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Return both."""
         own = await self._own.headers(method, url) if self._own is not None else {}
         return {**self._passed, **own}
 
@@ -79,12 +86,10 @@ class RemoteTarget(Target):
         self._pool: HttpTransport | None = None
 
     async def start(self, ports: Ports, failed: Callable[[LifespanEnded], None]) -> None:
-        """Make the pool of connections."""
         await super().start(ports, failed)
         self._pool = HttpTransport(HttpClientOptions(connect_seconds=self.times.connect))
 
     def connector(self, client: UpstreamClient) -> Connector:
-        """Return a connector that uses the pool."""
         if self._pool is None:
             raise ConfigError("the target has not been started")
         try:
@@ -102,7 +107,6 @@ class RemoteTarget(Target):
         )
 
     def key(self, client: UpstreamClient) -> bytes:
-        """Return a hash of the client's headers that we pass on."""
         return digest(self.passing.of(client.caller.headers)) if self.passing.names else b""
 
     async def stop(self) -> None:
@@ -196,9 +200,52 @@ class Remote(Proxy):
         # Several servers of one host may have one callback.
         users = host.sign_ins.setdefault(self._users.path, [])
         users += [self._users] if self._users not in users else []
-        return [*pages, sign_in_page(self._users.path, users, self._observer)]
+        return [*pages, _sign_in_page(self._users.path, users, self._observer)]
 
     @property
     def summary(self) -> str:
         """The URL without its secrets."""
         return f"in front of {shown(self.url)}"
+
+
+# The page to which a browser is redirected when a user has signed in to the server behind (`auth/oauth/users.py`)
+
+_HEADERS: Final = {
+    "content-type": "text/html; charset=utf-8",
+    "cache-control": "no-store",
+    "referrer-policy": "no-referrer",
+    "content-security-policy": "default-src 'none'",
+    "x-content-type-options": "nosniff",
+}
+_DONE: Final = "You are signed in. You can close this window and go back to the application."
+_FAILED: Final = "You are not signed in: you or the server has refused it. Start again in the application."
+_UNKNOWN: Final = (
+    "You have started no sign-in that waits for this page, or it took too long. Nothing was changed. If another person "
+    "sent you the link, do not use it. Otherwise start again in the application."
+)
+
+
+def _sign_in_page(path: str, users: Sequence[UserOAuth], observer: Observer) -> Route:
+    """Return the route of a callback, for one server behind or several.
+
+    It demands a principal, and accepts only the one that started the sign-in.
+    """
+
+    async def finish(request: HttpRequest) -> HttpResponse:
+        owner = request.principal.key if request.principal is not None else ""
+        try:
+            for one in users:
+                if await one.finish(owner, request.query):
+                    return _page(200, _DONE)
+        except (AuthorizationFailed, LinkError) as error:
+            observer.note("sign_in.failed", principal=short(owner), error=error)
+            return _page(200, _FAILED)
+        observer.note("sign_in.refused", principal=short(owner))
+        return _page(403, _UNKNOWN)
+
+    return Route(path, ("GET",), finish, NO_SCOPES)
+
+
+def _page(status: int, text: str) -> HttpResponse:
+    body = f"<!doctype html><title>Limpet</title><p>{text}</p>"
+    return HttpResponse(body.encode(), status, _HEADERS)

@@ -221,8 +221,13 @@ class Served(ABC):
             ConfigError: the address cannot be bound, other machines could call without a verifier, the admin surface
                 has no token, or HTTP options were given for stdio.
         """
-        from limpet.server.running.administered import administered  # noqa: PLC0415 - only a server that runs needs it
-        from limpet.server.running.launch import check_http_system, run_http, run_stdio, trimmed  # noqa: PLC0415 - only a server that runs needs it
+        from limpet.server.running.launch import (  # noqa: PLC0415 - only a server that runs needs it
+            administered,
+            check_http_system,
+            run_http,
+            run_stdio,
+            trimmed,
+        )
 
         if transport not in get_args(Transport):
             raise ConfigError(f"a server runs on stdio or http, not {transport!r}")

@@ -61,7 +61,7 @@ class Servers:
             ConfigError: the address cannot be bound, two servers answer one path, other machines could call a server
                 that has no verifier, or the admin surface has no token.
         """
-        from limpet.server.running.administered import administered  # noqa: PLC0415 - only a server that runs needs it
+        from limpet.server.running.launch import administered  # noqa: PLC0415 - only a server that runs needs it
 
         check_http_system()
         try:

@@ -80,7 +80,6 @@ class OAuthAccount:
         return {"authorization": tokens.header, "dpop": self._prover.proof(method, url, tokens.access)}
 
     async def challenged(self, challenge: Challenge) -> bool:
-        """Handle a refusal; see `Authorizer`."""
         await self._load()
         demand = oauth_challenge(challenge.headers)
         sent = challenge.sent.get("authorization", "")

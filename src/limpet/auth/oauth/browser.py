@@ -56,7 +56,6 @@ class BrowserFunction:
         yield self
 
     async def go(self, url: str, begun: Begun) -> str:  # noqa: ARG002 - `read_redirect` checks it
-        """Call the application's function."""
         return await self._open(url)
 
 
@@ -96,7 +95,6 @@ class Loopback:
 
     @asynccontextmanager
     async def visit(self, preferred: str) -> AsyncIterator[Visit]:
-        """Listen."""
         listener = _Listener(self._path, self._launch)
         server = await self._listen(listener, self._port or urlsplit(preferred).port or 0)
         port = server.sockets[0].getsockname()[1]
@@ -133,7 +131,6 @@ class _Listener:
         self._knocking: set[asyncio.Task[None]] = set()
 
     async def go(self, url: str, begun: Begun) -> str:
-        """Open the browser and wait for the redirect."""
         self._state = begun.request.state
         self._back = asyncio.get_running_loop().create_future()
         if not await asyncio.to_thread(self._launch, url):

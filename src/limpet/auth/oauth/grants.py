@@ -142,7 +142,6 @@ class ClientCredentials:
     is_silent = True
 
     async def obtain(self, case: GrantRequest) -> Tokens:
-        """Request a token with the client's credentials."""
         client = await case.identify("")
         return await case.token_endpoint.ask(client, case.fields("client_credentials", case.scopes))
 

@@ -63,11 +63,9 @@ class OAuth:
         return f"<OAuth by {self._setup.grant}, {len(self._accounts)} accounts>"
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Return the header with the token for a server; empty until the server has required one."""
         return await self._account(url).headers(method, url)
 
     async def challenged(self, challenge: Challenge) -> bool:
-        """Obtain a token after a refusal; see `Authorizer`."""
         return await self._account(challenge.url).challenged(challenge)
 
     async def finish(self, url: str, demand: OAuthChallenge, begun: Begun, redirect: str) -> None:

@@ -87,12 +87,10 @@ class MemoryStorage:
         return f"<MemoryStorage of {len(self._by_server)} servers>"
 
     async def load(self, server: str, issuer: str | None = None) -> Credentials | None:
-        """Return the credentials; see `TokenStorage`."""
         credentials = self._by_server.get(server)
         return credentials.find(issuer) if credentials else None
 
     async def save(self, server: str, kept: Credentials) -> None:
-        """Keep it."""
         credentials = self._by_server.get(server) or ServerCredentials(server, kept.issuer, {})
         self._by_server[server] = credentials.with_one(kept)
 

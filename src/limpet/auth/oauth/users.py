@@ -63,11 +63,9 @@ class LastingSignIn:
         self._signing_in: asyncio.Task[bool] | None = None
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Return the header with the token; see `Authorizer`."""
         return await self._inner.headers(method, url)
 
     async def challenged(self, challenge: Challenge) -> bool:
-        """Sign in, or wait for the sign-in that runs; see `Authorizer`."""
         return await asyncio.shield(self._start(challenge))
 
     def _start(self, challenge: Challenge) -> "asyncio.Task[bool]":
@@ -235,7 +233,6 @@ class Consent:
 
     @asynccontextmanager
     async def visit(self, preferred: str) -> AsyncIterator[Visit]:  # noqa: ARG002 - it has one address only
-        """Prepare an authorization; see `Browser`."""
         yield self
 
     async def go(self, url: str, begun: Begun) -> str:
@@ -264,7 +261,6 @@ class UserAccount(LastingSignIn):
         return self._made
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Return the header with the token; see `Authorizer`."""
         return await self._oauth.headers(method, url)
 
     async def challenged(self, challenge: Challenge) -> bool:

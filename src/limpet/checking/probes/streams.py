@@ -106,7 +106,10 @@ async def _continue(lane: Lane, journey: _Journey, deadline: float) -> None:
     if left <= 0:
         raise ProbeFailed(f"the answer did not arrive after {journey.cuts} cuts")
     outcome = await lane.peer.send(
-        "GET", lane.get_headers(journey.last), until=_has_message, seconds=min(left, lane.peer.patience)
+        "GET",
+        lane.get_headers(journey.last),
+        until=lambda seen: seen.events[-1].message is not None,
+        seconds=min(left, lane.peer.patience),
     )
     if outcome.status == _CONFLICT and journey.conflicts < _CONFLICTS_MOST:
         # It has not noticed the cut yet. `second-stream` judges this.
@@ -210,7 +213,7 @@ async def _stream(lane: Lane) -> HttpAnswer:
 
 
 async def _first_event(lane: Lane, call: Question) -> SeenResponse:
-    seen = await lane.ask(call, id=_CALL, until=_has_id)
+    seen = await lane.ask(call, id=_CALL, until=lambda seen: seen.events[-1].id is not None)
     if not seen.is_ok:
         raise ProbeFailed(f"the call got {seen}")
     if not seen.events or seen.events[-1].id is None or seen.answers:
@@ -229,11 +232,3 @@ async def _cut(lane: Lane, question: Question) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     lane.peer.release()
-
-
-def _has_id(outcome: SeenResponse) -> bool:
-    return outcome.events[-1].id is not None
-
-
-def _has_message(outcome: SeenResponse) -> bool:
-    return outcome.events[-1].message is not None

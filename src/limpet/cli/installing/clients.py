@@ -62,10 +62,6 @@ def _desktop() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME", Path.home() / ".config")) / file
 
 
-def _codex() -> Path:
-    return Path(os.environ.get("CODEX_HOME", Path.home() / ".codex")) / "config.toml"
-
-
 CLIENTS: Final = {
     "claude-desktop": ClientProgram(title="Claude Desktop", place=_desktop, entry=_program),
     "claude-code": ClientProgram(
@@ -82,7 +78,12 @@ CLIENTS: Final = {
         entry=_typed,
         restart="Open this file in VS Code and start the server.",
     ),
-    "codex": ClientProgram(title="Codex CLI", place=_codex, member=("mcp_servers",), entry=_named("url")),
+    "codex": ClientProgram(
+        title="Codex CLI",
+        place=lambda: Path(os.environ.get("CODEX_HOME", Path.home() / ".codex")) / "config.toml",
+        member=("mcp_servers",),
+        entry=_named("url"),
+    ),
     "gemini": ClientProgram(
         title="Gemini CLI", place=_home(".gemini", "settings.json"), entry=_named("httpUrl")
     ),

@@ -91,13 +91,11 @@ class ResponseLimit(Hooks):
     async def on_call_tool(self, request: MiddlewareRequest, call_next: CallNext) -> Result:
         """Pass the call on, and cut its result."""
         result = await call_next(request)
-        if not isinstance(result, CallToolResult) or not self._is_limited(request.params.get("name")):
+        is_limited = self._tools is None or request.params.get("name") in self._tools
+        if not isinstance(result, CallToolResult) or not is_limited:
             return result
         size = len(encode(result))
         return result if size <= self._most else self._cut(result, size)
-
-    def _is_limited(self, name: object) -> bool:
-        return self._tools is None or name in self._tools
 
     def _cut(self, result: CallToolResult, size: int) -> CallToolResult:
         if not _is_text(result):

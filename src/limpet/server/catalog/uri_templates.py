@@ -114,7 +114,9 @@ class Template:
 
     def __init__(self, text: str, *, absolute: bool = False) -> None:
         self.text: str = text
-        parts = [_allowing(part, absolute=absolute) for part in _parse(text)]
+        parts = [
+            part if isinstance(part, str) else replace(part, is_absolute=absolute) for part in _parse(text)
+        ]
         variables = [part for part in parts if isinstance(part, Variable)]
         self.names: tuple[str, ...] = tuple(variable.name for variable in variables)
         _check(text, parts, self.names)
@@ -212,10 +214,6 @@ def _parse(text: str) -> Iterator[Part]:
         at = found.end()
     if at < len(text):
         yield _literal(text, text[at:])
-
-
-def _allowing(part: Part, *, absolute: bool) -> Part:
-    return part if isinstance(part, str) else replace(part, is_absolute=absolute)
 
 
 def _literal(text: str, literal: str) -> str:

@@ -11,6 +11,7 @@ from limpet.engine.access import Access
 from limpet.engine.back import Outside
 from limpet.engine.caller import Caller
 from limpet.engine.exchange import Exchange
+from limpet.engine.observed_store import unobserved
 from limpet.engine.session import Session
 from limpet.engine.sessionless_client import SessionlessClient
 from limpet.errors import ConfigError, InvalidParams, MethodNotFound, ResourceNotFound
@@ -31,8 +32,7 @@ from limpet.server.running.description import describe, has_tasks, sessionless_c
 from limpet.server.running.method_handlers import MethodHandlers
 from limpet.server.running.scope_rules import find_resource
 from limpet.server.running.sessionless_results import SessionlessResults
-from limpet.server.running.store_choice import check_parts
-from limpet.stores.base import SessionRecord
+from limpet.stores.base import NoState, NoTasks, SessionRecord, refuse_state, refuse_tasks
 from limpet.wire.jsonrpc import Request, encode
 
 if TYPE_CHECKING:
@@ -67,8 +67,11 @@ class NativeBack:
         """
         server = self._server
         if server.is_built:
-            needs_state = server.settings.state == "principal"
-            check_parts(server.engine.store, needs_state=needs_state, needs_tasks=has_tasks(server))
+            store = unobserved(server.engine.store)
+            if server.settings.state == "principal" and isinstance(store, NoState):
+                refuse_state(store)
+            if has_tasks(server) and isinstance(store, NoTasks):
+                refuse_tasks(store)
         check_unguarded(server.declared.all_included())
         entered: list[Lifespan] = []
         try:
@@ -119,7 +122,6 @@ class NativeBack:
 
     @property
     def server_info(self) -> Implementation:
-        """Return the name and version of the server."""
         return self._server.info
 
     def mirrored(self, request: Request, meta: RequestMeta, caller: Caller) -> tuple[MirroredParameter, ...]:  # noqa: ARG002
@@ -134,7 +136,6 @@ class NativeBack:
         return entry.mirrored if tools.get(name, View(caller)) is not None else ()
 
     def lists(self, key: str) -> list[Kind]:  # noqa: ARG002 - all sessions of a server have the same lists
-        """Return the lists that the server declares."""
         return list_kinds(describe(self._server)["capabilities"])
 
     async def honoured(self, client: SessionlessClient, wanted: Filter, caller: Caller) -> Filter:
@@ -179,15 +180,12 @@ class NativeBack:
         )
 
     async def opened(self, session: Session) -> None:
-        """Call the listeners."""
         await self._call("opened", session)
 
     async def detached(self, session: Session) -> None:
-        """Call the listeners."""
         await self._call("detached", session)
 
     async def reattached(self, session: Session) -> None:
-        """Call the listeners."""
         await self._call("reattached", session)
 
     async def closed(self, session: Session, reason: SessionInput) -> None:
