@@ -90,9 +90,6 @@ class TableNaming:
         self.renames_uris: bool = bool(table.rename_resources)
         """True if a resource may have another URI for clients."""
 
-    def __repr__(self) -> str:
-        return f"<TableNaming {', '.join(f'{kind}: {names!r}' for kind, names in self._kinds.items())}>"
-
     def inner(self, kind: NameKind, name: str) -> str | None:
         """Return the server's own name of a component that clients know by this name.
 
@@ -142,9 +139,6 @@ class _Names:
     def __init__(self, shown: "_Shown", rows: list[_Row]) -> None:
         self.is_hidden = shown.is_hidden
         self._rows = rows
-
-    def __repr__(self) -> str:
-        return f"{len(self._rows)} renamed"
 
     def inner(self, name: str) -> str | None:
         for own in self._owns(name):

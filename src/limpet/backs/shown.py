@@ -78,9 +78,6 @@ class ShownBack:
         self._shadowed: set[tuple[NameKind, str]] = set()
         self.access: Access = ShownAccess(back.access, naming)
 
-    def __repr__(self) -> str:
-        return f"<ShownBack of {self._back!r}>"
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._back, name)
 

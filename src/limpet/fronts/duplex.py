@@ -108,9 +108,6 @@ class Duplex:
         self._sessionless = SessionlessRequests(engine, self.send, self._refusal, self.gone)
         self.session: Session | None = None
 
-    def __repr__(self) -> str:
-        return f"<Duplex {self.session!r}, {self._sessionless!r}, {len(self._replies)} replies owed>"
-
     @property
     def is_gone(self) -> bool:
         """True if the peer no longer reads: no request starts any more."""

@@ -27,9 +27,6 @@ class StdioFront:
         self._duplex = Duplex(engine, self._write)
         self._stopped = asyncio.Event()
 
-    def __repr__(self) -> str:
-        return f"<StdioFront {self._duplex!r}>"
-
     def stop(self) -> None:
         """Begin no more calls; running ones may finish."""
         self._stopped.set()

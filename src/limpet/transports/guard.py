@@ -52,9 +52,6 @@ class Guard:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forget)
 
-    def __repr__(self) -> str:
-        return f"<Guard of {len(self._groups)} groups>"
-
     @property
     def pid(self) -> int | None:
         """The process id of the shell; None while there is no child."""

@@ -55,9 +55,6 @@ class HttpAnswer:
         self._error: Broken | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"<HttpAnswer {self.status} {self.header('content-type')}>"
-
     def header(self, name: str) -> str:
         """Return the first value of a header; an empty string if it is missing."""
         wanted = name.lower().encode()
@@ -208,9 +205,6 @@ class HttpWire(asyncio.Protocol):
         self._is_complete = False
         self._is_paused = False
         self._is_usable = True
-
-    def __repr__(self) -> str:
-        return f"<HttpWire {'open' if self.is_open else 'closed'}, {self._answer}>"
 
     @property
     def is_reusable(self) -> bool:

@@ -40,9 +40,6 @@ class LoopWatch:
         """When the loop was asked for a sign of life that it has not given yet."""
         self._warned = False
 
-    def __repr__(self) -> str:
-        return f"<LoopWatch, {len(self._named)} functions named>"
-
     def __enter__(self) -> Self:
         loop, thread = asyncio.get_running_loop(), threading.get_ident()
         threading.Thread(target=self._watch, args=(loop, thread), name="limpet-loop", daemon=True).start()

@@ -30,9 +30,6 @@ class Orders:
         self.at_once: bool = False
         """True if running calls are ended without a wait."""
 
-    def __repr__(self) -> str:
-        return f"<Orders, siblings_stay={self.siblings_stay}, at_once={self.at_once}>"
-
 
 def new_loop() -> asyncio.AbstractEventLoop:
     """Return a uvloop event loop if uvloop is installed, else one of asyncio."""

@@ -107,9 +107,6 @@ class TurnsOfHost:
         self._waiting: dict[str, deque[_Waiting]] = {}
         """By owner. The owner whose turn is next is the first."""
 
-    def __repr__(self) -> str:
-        return f"<TurnsOfHost of {len(self._waiting)} owners>"
-
     async def run(self, fn: Callable[..., T], /, *args: Any) -> T:
         """Run a function in a thread, in the caller's context; as `asyncio.to_thread` does."""
         future: Future[T] = Future()

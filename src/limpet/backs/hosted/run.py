@@ -195,9 +195,6 @@ class HostedRun:
             self._serve(), name="limpet hosted run", context=context.copy()
         )
 
-    def __repr__(self) -> str:
-        return f"<HostedRun {self._server.name}>"
-
     @property
     def exit_status(self) -> None:
         """There is no process."""

@@ -115,9 +115,6 @@ class ProxyBack:
             "resources/unsubscribe": self._unsubscribe,
         }
 
-    def __repr__(self) -> str:
-        return f"<ProxyBack of {self._target.name}, {self._upstreams!r}>"
-
     async def start(self, outside: Outside) -> None:
         """Get ready to connect. The server itself is contacted by the first client."""
         self._outside = outside

@@ -117,9 +117,6 @@ class Call:
         if isinstance(exchange, InnerExchange):
             exchange.on_handed_over = self._handed_over
 
-    def __repr__(self) -> str:
-        return f"<Call of {self.exchange!r}>"
-
     @property
     def may_ask(self) -> bool:
         """True if the server may ask the client during this call: lists never do."""

@@ -70,9 +70,6 @@ class Calls:
         self._is_sessionless = False
         self._had_standalone = False
 
-    def __repr__(self) -> str:
-        return f"<Calls {len(self.running)} run, {self._waiting - len(self.running)} wait>"
-
     def use(self, agreed: Agreed) -> None:
         """Speak as it was negotiated."""
         self._agreed = agreed

@@ -20,9 +20,6 @@ class Clients:
         """The keys of the principals that have used it."""
         self._outside = outside
 
-    def __repr__(self) -> str:
-        return f"<Clients {self.first!r}, {len(self.sessions)} sessions>"
-
     @property
     def may_listen(self) -> bool:
         """True if one of them may wait for changes."""

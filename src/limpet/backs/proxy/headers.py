@@ -73,9 +73,6 @@ class Mirrors:
         self._changes = 0
         self._flights: SingleFlight[Table] = SingleFlight()
 
-    def __repr__(self) -> str:
-        return f"<Mirrors of {'no list yet' if self._table is None else len(self._table)}>"
-
     def forget(self) -> None:
         """The tools have changed: read the list again before the next call."""
         self._table = None

@@ -93,9 +93,6 @@ class Outbox:
         """How many messages were dropped since the queue was full, and the level of the first log message among
         them."""
 
-    def __repr__(self) -> str:
-        return f"<Outbox of {len(self._waiting)} messages, {self._bytes} bytes>"
-
     def put(self, method: str, params: dict[str, Any]) -> None:
         """Take a message; never waits."""
         waiting = self._waiting

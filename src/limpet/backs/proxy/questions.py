@@ -76,9 +76,6 @@ class Questions:
         self.open: set[_Question] = set()
         """Those that wait for an answer."""
 
-    def __repr__(self) -> str:
-        return f"<Questions {len(self.open)} open>"
-
     async def answer(self, method: str, params: dict[str, Any], origins: Sequence[OutgoingRequest]) -> Any:
         """Ask the client, and return its result. `origins` are the requests that the question can belong to.
 

@@ -42,9 +42,6 @@ class Reconnection:
         self._connected_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"<Reconnection {self._left} attempts left>"
-
     def soon(self) -> None:
         """Open the next link after a pause, unless that is under way. Does not wait."""
         if self._clock.now() - self._connected_at > STEADY_SECONDS:
@@ -93,9 +90,6 @@ class Restoring:
         self._observer = ports.observer
         self._strict = strict
         self._reconnection = Reconnection(connection.link, ports)
-
-    def __repr__(self) -> str:
-        return f"<Restoring {self._reconnection!r}{', over' if self.is_over else ''}>"
 
     def close(self) -> None:
         """Open no other link."""

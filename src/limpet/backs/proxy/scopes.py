@@ -138,9 +138,6 @@ class TableRules:
         self.passes_tasks: bool = not table.tools
         """False: a request for a task names no tool, so its scopes could not be checked."""
 
-    def __repr__(self) -> str:
-        return f"<TableRules {sum(len(rows.needs) for rows in self._rows.values())} rows>"
-
     def component(self, kind: str, name: str) -> Needs:
         """Return the needs of a component; of a URI without a canonical form, those of all rows."""
         return self._server.plus(self._rows[kind].of(self._forms(name) if kind == "resources" else (name,)))

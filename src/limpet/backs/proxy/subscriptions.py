@@ -64,9 +64,6 @@ class Subscriptions:
         self._ready = asyncio.Event()
         self._broke = False
 
-    def __repr__(self) -> str:
-        return f"<Subscriptions to {len(self._holders)} resources>"
-
     @property
     def uris(self) -> tuple[str, ...]:
         """Every URI that is subscribed to."""

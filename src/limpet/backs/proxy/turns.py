@@ -29,9 +29,6 @@ class UpstreamTurns:
         self._is_taken = False
         self._asks = 0
 
-    def __repr__(self) -> str:
-        return f"<Turns {'taken' if self._is_taken else 'free'}, {len(self._waiting)} wait>"
-
     async def take(self) -> None:
         """Wait for the turn. Call `release` afterwards.
 

@@ -140,9 +140,6 @@ class Upstream:
             self._reading = self._outside.charge(self._payer, 0, urgent=True)
         return self._reading is not None and self._reading.grow(size * COPIES, urgent=True)
 
-    def __repr__(self) -> str:
-        return f"<Upstream {self.calls!r}, {self._connection!r}>"
-
     @property
     def is_over(self) -> bool:
         """True if its connection has ended and will not be opened again."""

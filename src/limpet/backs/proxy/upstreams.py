@@ -94,9 +94,6 @@ class Upstreams:
         self.is_failing: bool = False
         """The last attempt to open one has failed."""
 
-    def __repr__(self) -> str:
-        return f"<Upstreams {len(self)}/{self._options.upstreams}>"
-
     def __len__(self) -> int:
         return len(self._by_key) + len(self._single)
 

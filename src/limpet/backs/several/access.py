@@ -21,9 +21,6 @@ class SeveralRules:
         self._rules = {member: rules for member in members if (rules := member.back.access.rules) is not None}
         self._answering = answering
 
-    def __repr__(self) -> str:
-        return f"<SeveralRules of {len(self._rules)} members>"
-
     def needs(self, request: Request, caller: Caller, session: str) -> Needs:
         """Return the needs of a request. If several members may answer it, it needs the scopes of all of them."""
         answering = self._answering(request)

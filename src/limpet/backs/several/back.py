@@ -89,9 +89,6 @@ class SeveralBack:
             **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), self._task),
         }
 
-    def __repr__(self) -> str:
-        return f"<SeveralBack of {', '.join(member.name for member in self.members)}>"
-
     async def start(self, outside: Outside) -> None:
         """Start every member.
 

@@ -75,9 +75,6 @@ class MergedLists:
         self._observer = observer
         self._late: OrderedDict[_Key, asyncio.Task[bytes]] = OrderedDict()
 
-    def __repr__(self) -> str:
-        return f"<MergedLists of {len(self._members)} members, {len(self._late)} late pages>"
-
     async def answer(self, exchange: Exchange, server: Any) -> bytes:
         """Return a page of the merged list. `server` is our own name, for clients of 2026-07-28.
 

@@ -60,9 +60,6 @@ class Member:
         self._late_until: dict[str, float] = {}
         """By kind of request."""
 
-    def __repr__(self) -> str:
-        return f"<Member {self.name}>"
-
     @property
     def title(self) -> str:
         """Its name, and how clients recognise its components, for a model."""

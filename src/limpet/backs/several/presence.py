@@ -73,9 +73,6 @@ class Presence:
         self._sessions: dict[str, _Session] = {}
         self._attempts: dict[Member, _Attempts] = {}
 
-    def __repr__(self) -> str:
-        return f"<Presence of {len(self._sessions)} sessions>"
-
     def __contains__(self, key: str) -> bool:
         """True if the session has its connections, or gets them."""
         return key in self._sessions

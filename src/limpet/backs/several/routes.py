@@ -81,9 +81,6 @@ class Routes:
         self._clients: OrderedDict[str, _Owners] = OrderedDict()
         self._warned: set[tuple[str, str, str]] = set()
 
-    def __repr__(self) -> str:
-        return f"<Routes to {len(self._members)} members, {len(self._clients)} clients>"
-
     def candidates(self, kind: NameKind, name: str, exchange: Exchange | None = None) -> list[Member]:
         """Return the members that can have a component of this name, in their order; one alone if it certainly has it.
 
