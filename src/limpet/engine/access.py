@@ -83,9 +83,6 @@ class Access:
         self._declared: frozenset[frozenset[str]] = frozenset()
         """The declared scopes whose marks are known."""
 
-    def __repr__(self) -> str:
-        return f"<Access {'by scopes' if self.rules is not None else 'for all'}>"
-
     def missing(self, scopes: frozenset[str], caller: Caller) -> frozenset[str]:
         """Return the scopes that a caller lacks."""
         if not scopes or caller.principal is None:

@@ -27,9 +27,6 @@ class AnonymousSessions:
         """Address and time of its beginning, by session key; the oldest first."""
         self._crowd: Crowd[str] = Crowd(self._idle, _SECONDS)
 
-    def __repr__(self) -> str:
-        return f"<AnonymousSessions {len(self._addresses)}>"
-
     def opened(self, key: str, address: str) -> None:
         """Remember a session. One that another process has closed may be among them, so their number is limited."""
         self._addresses[key] = address, self._runtime.clock.now()

@@ -133,9 +133,6 @@ class Audit:
         self._suppressed: Counter[Reason | Act] = Counter()
         self._reported_at = now
 
-    def __repr__(self) -> str:
-        return f"<Audit {self.counts.total()} events>"
-
     def refused(self, reason: Reason, address: str, principal: str = "", session: str = "") -> str:
         """Report a refusal. `principal` and `session` are keys; they are empty if the request has none.
 

@@ -56,9 +56,6 @@ class Collecting:
         self._waits: dict[asyncio.Task[Any] | None, Wake] = {}
         """By task of a request: what wakes it up. A request that is not here any more answers at once."""
 
-    def __repr__(self) -> str:
-        return f"<Collecting {self._waiting.total()} requests wait>"
-
     async def follow(self, exchange: Exchange, ticket: str, seconds: float, asking: float) -> TaskState:
         """Return the task when it has ended, or after so many seconds.
 

@@ -58,9 +58,6 @@ class Conversations:
         )
         """Where requests name their conversation; None: they name none."""
 
-    def __repr__(self) -> str:
-        return f"<Conversations by {self.affinity}>"
-
     def named(self, request: Request, caller: Caller) -> str:
         """Return the key of the conversation that a request names; empty if it names none."""
         return "" if self.affinity is None else self.affinity.key_of(request.params, caller.headers)

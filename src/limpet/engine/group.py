@@ -43,9 +43,6 @@ class EngineGroup:
         self.failed: str = ""
         """The name of the engine that could not start."""
 
-    def __repr__(self) -> str:
-        return f"<EngineGroup of {', '.join(self._engines)}>"
-
     @property
     def leaving(self) -> bool:
         """True if the process is stopping."""

@@ -120,9 +120,6 @@ class HandOver:
         }
         self._switch()
 
-    def __repr__(self) -> str:
-        return f"<HandOver {'on' if self.is_on else 'off'}, {len(self._inner)} calls>"
-
     @property
     def is_on(self) -> bool:
         """True if a call can be handed over."""

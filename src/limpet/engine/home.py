@@ -145,9 +145,6 @@ class Homes:
         inbox.handlers["submit"] = ForwardedRequest, self._take_request
         inbox.handlers["notify"] = Notify, self._take_notification
 
-    def __repr__(self) -> str:
-        return f"<Homes of {len(self._known)} sessions>"
-
     @property
     def _me(self) -> str:
         return self._runtime.store.replica

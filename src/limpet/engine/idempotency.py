@@ -130,9 +130,6 @@ class IdempotentCalls:
         self._calls: dict[tuple[str, str], _Call] = {}
         """By hidden session and id: the calls of this process, until their first answer is stored."""
 
-    def __repr__(self) -> str:
-        return f"<IdempotentCalls {len(self._calls)}>"
-
     async def begin(self, meta: RequestMeta, caller: Caller, request: Request) -> ResponseWaiter | Reader:
         """Start the call of a request that has a key, or attach to it; a reader if another replica has it.
 

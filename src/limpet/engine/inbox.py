@@ -127,9 +127,6 @@ class Inbox:
         self.handlers: dict[str, tuple[Any, Handler]] = {}
         """By kind: the type of the body, and the handler."""
 
-    def __repr__(self) -> str:
-        return f"<Inbox, {len(self._replies)} replies awaited>"
-
     # To other replicas
 
     async def send(

@@ -37,9 +37,6 @@ class Keys:
         self._period: int | None = None
         self.sealer: Sealer = Sealer(runtime.random, PURPOSE)
 
-    def __repr__(self) -> str:
-        return f"<Keys of {len(self._keys)} periods>"
-
     async def renew(self) -> None:
         """Use the present period's key; asks the store only where a key is missing.
 

@@ -38,9 +38,6 @@ class ListenerHomes:
         """Sessions whose home this replica became, and whose back could not begin: when to try again."""
         self._moving: set[str] = set()
 
-    def __repr__(self) -> str:
-        return f"<ListenerHomes, {len(self._moving)} moving>"
-
     async def sweep(self) -> None:
         """Move some sessions whose home is gone, in the background."""
         if not self._homes.may_take():

@@ -79,10 +79,6 @@ class Listener:
         self.charge: Charge | None = charge
         """The memory that its filter takes."""
 
-    def __repr__(self) -> str:
-        state = self.end.value if self.end else f"{len(self._waiting)} waiting"
-        return f"<Listener for {len(self.filter.keys)} kinds of changes, {state}>"
-
     def add(self, change: Change) -> bool:
         """Add a change; False if too many wait already."""
         if self.end is None:
@@ -142,9 +138,6 @@ class Listening:
         self.task_ids: dict[str, str] = {}
         """Ids of the tasks that have listeners here, by the keys that the store's wake-ups name."""
         self._empty: asyncio.Event | None = None
-
-    def __repr__(self) -> str:
-        return f"<Listening {len(self._listeners)}/{self._runtime.settings.limits.listeners}>"
 
     def __len__(self) -> int:
         return len(self._listeners)

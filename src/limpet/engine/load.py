@@ -62,9 +62,6 @@ class Load:
         self.ledger: Ledger = Ledger(limits.memory or usual_figure())
         self.decoding: Decoding = Decoding()
 
-    def __repr__(self) -> str:
-        return f"<Load {self.ledger!r}>"
-
     def account(self, who: str | None, session: object = "") -> Account:
         """Return the account of a message. `who` is a principal's key, or the address of an anonymous client."""
         return self.ledger.account(who or _LOCAL, session)

@@ -16,9 +16,6 @@ class Pace:
         self.moved: Wake = Wake()
         """Set when the reader has moved, or is another one."""
 
-    def __repr__(self) -> str:
-        return f"<Pace at {self._position.seq}, {self._bytes} bytes>"
-
     def wrote(self, position: Position, size: int) -> None:
         """Record messages of `size` bytes; the last one has this position."""
         self._position = max(self._position, position)

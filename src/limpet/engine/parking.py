@@ -68,9 +68,6 @@ class Parking:
         self._finished = ByteLimitedQueue(memory // _ALL, memory // _OWN)
         self._parked = self._resumed = self._expired = self._refused = 0
 
-    def __repr__(self) -> str:
-        return f"<Parking {self._waiting}/{self._limits.parked} calls, {self._finished!r} of others>"
-
     @property
     def _waiting(self) -> int:
         return len(self._kept) - len(self._finished)

@@ -64,9 +64,6 @@ class RateLimiter:
         """Addresses whose requests were refused too often. Empty except in an attack."""
         self.declare({})
 
-    def __repr__(self) -> str:
-        return f"<RateLimiter {self._counted!r}>"
-
     def declare(self, tools: Mapping[str, Rate]) -> None:
         """Set the rates that the tools themselves declare. Those of the settings override them."""
         rates = {**tools, **self._configured}

@@ -67,9 +67,6 @@ class Replica:
         """The cursor in the news: the events before it were read."""
         self._is_reading_news = self._has_news = False
 
-    def __repr__(self) -> str:
-        return f"<Replica {self._runtime.store.replica}>"
-
     async def start(self) -> None:
         """Take the lease, and a cursor in the news, before anything is claimed."""
         runtime = self._runtime

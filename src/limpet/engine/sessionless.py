@@ -152,9 +152,6 @@ class SessionlessCalls:
         self.keys: Keys = Keys(runtime)
         self.parking: Parking = Parking(limits, runtime.load.ledger.total, times.parked, self._expire)
 
-    def __repr__(self) -> str:
-        return f"<SessionlessCalls {len(self._running)} running, {self.parking!r}>"
-
     def start(
         self, meta: RequestMeta, caller: Caller, request: Request, given: Given | None = None
     ) -> ResponseWaiter:

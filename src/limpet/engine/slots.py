@@ -17,9 +17,6 @@ class Slots:
     def __init__(self, most: int, queued: int) -> None:
         self._gate: SharedGate[asyncio.Future[None]] = SharedGate(most, queued)
 
-    def __repr__(self) -> str:
-        return f"<Slots {self._gate}>"
-
     async def take(self, owner: str) -> None:
         """Wait for a slot for an owner (`Caller.owner`). Call `release` afterwards.
 

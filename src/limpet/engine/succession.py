@@ -31,9 +31,6 @@ class Succession:
         self._is_leaving = is_leaving
         inbox.answer("leaving", None, self._answer)
 
-    def __repr__(self) -> str:
-        return f"<Succession, {'leaving' if self._is_leaving() else 'staying'}>"
-
     async def exists(self) -> bool:
         """True if another replica of the store has just said that it stays. Takes at most about a second."""
         store = self._runtime.store

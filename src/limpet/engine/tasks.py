@@ -108,9 +108,6 @@ class TaskWriter:
         self._asked: dict[str, Asked] = {}
         """The asks of these answers, which the handler has not withdrawn."""
 
-    def __repr__(self) -> str:
-        return f"<TaskWriter of {self.exchange!r}>"
-
     @property
     def is_unread(self) -> bool:
         """False: it writes to the store, and waits for no client."""
@@ -204,9 +201,6 @@ class Tasks:
         self._ttl = runtime.settings.times.task
         self.poll: float = runtime.settings.times.task_poll
         self.max_asks: int = runtime.settings.limits.asks
-
-    def __repr__(self) -> str:
-        return f"<Tasks {len(self._running)} running>"
 
     async def begin(self, exchange: Exchange) -> None:
         """Make a task of a call and answer its request with the handle, once the store has the task.

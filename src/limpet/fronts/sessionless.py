@@ -54,9 +54,6 @@ class SessionlessRequests:
         self._listeners: set[Listener] = set()
         self._closing = False
 
-    def __repr__(self) -> str:
-        return f"<SessionlessRequests {len(self._flights)} in flight, {len(self._listeners)} listening>"
-
     def __contains__(self, request_id: RequestId) -> bool:
         return request_id in self._flights
 

@@ -22,9 +22,6 @@ class Backoff:
         self.hint: float | None = None
         """The pause that the server asks for in every stream (`retry:`)."""
 
-    def __repr__(self) -> str:
-        return f"<Backoff {self._failures} failures, hint {self.hint}>"
-
     def worked(self) -> None:
         """Start again from the shortest pause."""
         self._failures = 0

@@ -117,9 +117,6 @@ class PendingRequests:
     def __init__(self) -> None:
         self._by_id: dict[int | str, OutgoingRequest] = {}
 
-    def __repr__(self) -> str:
-        return f"<PendingRequests {len(self._by_id)}>"
-
     def __len__(self) -> int:
         return len(self._by_id)
 

@@ -50,9 +50,6 @@ class Failures:
         self.doubt: OutcomeUnknown | None = None
         """The error of the request from now on, if an attempt may have been executed."""
 
-    def __repr__(self) -> str:
-        return f"<Failures of {self._method}, {self._repeats} repeats, {self._losses} lost links>"
-
     async def add(self, error: NotSent | Broken | OutcomeUnknown, link: UpstreamLink) -> None:
         """Wait until the request may be sent again.
 

@@ -38,9 +38,6 @@ class SseDuplex:
         self._events: list[ReceivedEvent] = []
         self._endpoint = ""
 
-    def __repr__(self) -> str:
-        return f"<SseDuplex {'open' if self._stream is not None else 'closed'}>"
-
     @property
     def last_words(self) -> str:
         """Nothing more is known."""

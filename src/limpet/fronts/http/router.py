@@ -41,9 +41,6 @@ class Router:
         self.engine: EngineGroup = EngineGroup({name: front.engine for name, front in fronts.items()})
         self._by_path = _by_path(fronts)
 
-    def __repr__(self) -> str:
-        return f"<Router of {', '.join(front.path for front in self.fronts.values())}>"
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
         if scope["type"] == "lifespan":

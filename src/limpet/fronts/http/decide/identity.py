@@ -207,9 +207,6 @@ class Checks:
         self._running: Counter[tuple[str, str]] = Counter()
         """By address, and by address and the beginning of the token."""
 
-    def __repr__(self) -> str:
-        return f"<Checks {len(self._running)} running>"
-
     @contextmanager
     def one(self, address: str, token: str) -> Iterator[bool]:
         """Return whether a token may be checked, and count it while the block runs."""

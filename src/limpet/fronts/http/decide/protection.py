@@ -67,9 +67,6 @@ class Protection:
         self.paths: frozenset[str] = self.own_paths | {_WELL_KNOWN} if self._servers else frozenset()
         """The paths of the metadata, if this is the only endpoint."""
 
-    def __repr__(self) -> str:
-        return f"<Protection of {self._resource or self._path}>"
-
     def answer(self, method: str, head: Head) -> Answer:
         """Answer a request for the metadata. It needs no token."""
         if method == "OPTIONS" and head.has(b"origin"):

@@ -38,9 +38,6 @@ class Acceptor:
         self._servers: list[asyncio.Server | TlsServer] = []
         self._arrivals: list[Arrivals] = []
 
-    def __repr__(self) -> str:
-        return f"<Acceptor {len(self.members.connections)} connections>"
-
     @contextlib.asynccontextmanager
     async def running(self, sockets: Sequence[socket.socket]) -> AsyncIterator[None]:
         """Accept while the block runs. Connections that are open at its end stay open: see `end`."""

@@ -40,9 +40,6 @@ class Arrivals:
         self._next: asyncio.Handle | None = None
         self._is_closed = False
 
-    def __repr__(self) -> str:
-        return f"<Arrivals {self._count} of {len(self._waiting)} addresses>"
-
     def look(self) -> None:
         """Accept the connections that wait at the socket, and begin some of them."""
         most = max(_LEAST, min(_MOST, self._members.free))

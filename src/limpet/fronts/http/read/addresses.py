@@ -43,9 +43,6 @@ class Addresses:
                 f"trusted_proxies: {error}; give addresses or networks such as 10.0.0.0/8"
             ) from None
 
-    def __repr__(self) -> str:
-        return f"<Addresses behind {len(self._proxies)} proxies>"
-
     def of(self, request: RawRequest) -> str:
         """Return the address of the client; that of the connection, unless a trusted proxy reports another one."""
         return self._reported(request)[0] if self._proxies else request.client or LOCAL
