@@ -21,9 +21,6 @@ class SingleFlight(Generic[T]):
     def __init__(self) -> None:
         self._flights: dict[Hashable, _Flight[T]] = {}
 
-    def __repr__(self) -> str:
-        return f"<SingleFlight, {len(self._flights)} running>"
-
     def is_running(self, key: Hashable) -> bool:
         """True if the work of this key runs."""
         return key in self._flights

@@ -52,7 +52,7 @@ def refuse(error: ConfigError, words: Sequence[str]) -> NoReturn:
     where = tracebacks.place(error)
     text = with_places(str(error), words, os.environ)
     if tracebacks.is_whole():
-        print(*tracebacks.lines(error), sep="\n", file=sys.stderr)
+        print(tracebacks.text(error), end="", file=sys.stderr)
     print(f"limpet: {f'{where}: ' if where else ''}{text}", file=sys.stderr)
     if isinstance(error, Exposed):
         for label, line in remedies(error, words):

@@ -138,8 +138,7 @@ def _errors_shown(place: str) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 - the author's module may raise anything
         if tracebacks.is_whole() or isinstance(error, SyntaxError):
-            report = "\n".join(tracebacks.lines(error))
-            sys.stderr.write(f"limpet: {place} cannot be imported\n{report}\n")
+            sys.stderr.write(f"limpet: {place} cannot be imported\n{tracebacks.text(error)}")
         elif tracebacks.is_ours(error):
             sys.stderr.write(f"limpet: {tracebacks.one_line(error)}\n")
         else:

@@ -49,9 +49,6 @@ class Gate(Generic[T]):
         self._inside = 0
         self._waiting: OrderedDict[T, None] = _EMPTY
 
-    def __repr__(self) -> str:
-        return f"<Gate {self._inside}/{self._places} inside, {len(self._waiting)}/{self._queue} waiting>"
-
     @property
     def inside(self) -> int:
         """The number of tickets inside."""
@@ -120,9 +117,6 @@ class SharedGate(Generic[T]):
         """Tickets by owner. The owner whose turn is next is the first."""
         self.waiting: int = 0
         """The number of tickets that wait."""
-
-    def __repr__(self) -> str:
-        return f"<SharedGate {self._inside}/{self._places} inside, {self.waiting} waiting, {len(self._held)} owners>"
 
     def enter(self, owner: str, ticket: T) -> Admission:
         """Let the ticket of an owner in, queue it, or refuse it. Tickets of the same owner that wait go first."""

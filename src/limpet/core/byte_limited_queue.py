@@ -17,9 +17,6 @@ class ByteLimitedQueue:
         self._by_holder: dict[str, dict[str, None]] = {}
         self._used_by: dict[str, int] = {}
 
-    def __repr__(self) -> str:
-        return f"<ByteLimitedQueue {len(self._sizes)} items, {self.used}/{self._total} bytes>"
-
     def __len__(self) -> int:
         return len(self._sizes)
 

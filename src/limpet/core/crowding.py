@@ -30,9 +30,6 @@ class Crowd(Generic[T]):
         self._looked: float | None = None
         self._chosen: deque[T] = deque()
 
-    def __repr__(self) -> str:
-        return f"<Crowd {len(self._chosen)} may leave>"
-
     def next(self, now: float) -> T | None:
         """Return the next one that makes room, if it is still idle; None: there is none for the time being."""
         if not self._chosen and (self._looked is None or now - self._looked > self._pause):

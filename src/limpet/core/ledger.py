@@ -71,9 +71,6 @@ class Account:
         """The account of the principal or the address, if this is a session's."""
         self.used: int = 0
 
-    def __repr__(self) -> str:
-        return f"<Account of {self.used} bytes>"
-
     @property
     def owner(self) -> "Account":
         """The account of the principal or the address."""
@@ -146,9 +143,6 @@ class Charge:
         """Made by an account."""
         self.account: Final = account
         self.size: int = size
-
-    def __repr__(self) -> str:
-        return f"<Charge of {self.size} bytes>"
 
     def grow(self, size: int, *, urgent: bool = False, light: int = WORK) -> bool:
         """Take more bytes, up to `size` in total. If there is no room, change nothing and return False."""

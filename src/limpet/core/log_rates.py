@@ -38,9 +38,6 @@ class LogRates:
         self._all = TokenBucket(BURST * total, BURST / PER_SECOND, now)
         self._names: dict[Hashable, _Name] = {}
 
-    def __repr__(self) -> str:
-        return f"<LogRates {len(self._names)}/{NAMES} names>"
-
     def admit(self, name: Hashable, now: float) -> int | None:
         """Return the number of events of this name that were dropped before this one; None: this one is dropped too."""
         bucket = self._named(name, now)

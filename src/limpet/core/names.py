@@ -67,9 +67,6 @@ class Names:
             )
         self.prefix: str = prefix
 
-    def __repr__(self) -> str:
-        return f"<Names {f'with {self.prefix}' if self.prefix else 'as they are'}>"
-
     @property
     def renames_uris(self) -> bool:
         return bool(self.prefix)
@@ -94,9 +91,6 @@ class NamesOfNames:
         """`first` begins with the names of the server; the names of `second` are those that clients see."""
         self._first = first
         self._second = second
-
-    def __repr__(self) -> str:
-        return f"<NamesOfNames {self._first!r}, then {self._second!r}>"
 
     @property
     def renames_uris(self) -> bool:

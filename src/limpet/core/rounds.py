@@ -66,10 +66,6 @@ class Rounds:
         self._digests: dict[int, bytes] = {0: b""}
         self._keys: set[str] = set()
 
-    def __repr__(self) -> str:
-        state = "parked" if self.is_parked else "running"
-        return f"<Rounds {state} at {self.number}, {len(self.waiting)} asks>"
-
     @property
     def is_parked(self) -> bool:
         """True while the newest round waits for its answers."""

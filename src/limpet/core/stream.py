@@ -129,10 +129,6 @@ class Log:
         self.bytes: int = 0
         self.closed: bool = False
 
-    def __repr__(self) -> str:
-        state = "closed" if self.closed else "open"
-        return f"<Log {state} {self.low.seq}..{self.top.seq}, {self.bytes} bytes>"
-
     @property
     def start(self) -> Position:
         """The position before the first event that ever was. Its tag is checked only while that event is retained."""

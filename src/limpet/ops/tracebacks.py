@@ -75,13 +75,8 @@ def one_line(error: BaseException) -> str:
     return ": ".join(word for word in words if word)
 
 
-def lines(error: BaseException) -> list[str]:
-    """Return the lines of a traceback, without the frames between two functions of the author."""
-    return text(error).splitlines()
-
-
 def text(error: BaseException) -> str:
-    """Return the same as one text."""
+    """Return a traceback, without the frames between two functions of the author."""
     report = traceback.TracebackException.from_exception(error)
     if not is_whole():
         _trim(report)

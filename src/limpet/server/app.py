@@ -10,11 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
 from typing_extensions import override
 
 from limpet.auth import Verifier
 from limpet.auth.scopes import needs_of
 from limpet.config import Eras, HttpSettings, Settings, StateOf
+from limpet.core.eras import with_eras
 from limpet.core.names import NAME_KINDS, Names, NamesOfNames, Naming
 from limpet.errors import ConfigError
 from limpet.ports import Observer
@@ -30,7 +32,6 @@ from limpet.server.catalog.catalog import Catalog, Rename
 from limpet.server.catalog.server_scopes import server_scopes
 from limpet.server.context.foreign_names import FOREIGN_SERVER, refuse_foreign, renamed
 from limpet.server.context.handles import check_strangers
-from limpet.server.functions.options import overlaid
 from limpet.server.running.scope_rules import ServerRules
 from limpet.server.served import Served
 
@@ -108,9 +109,9 @@ class Server(Served, Registration):
         server_needs = server_scopes(name, scopes, implied_scopes)
         super().__init__(info, instructions, server_needs, cache=cache, lifespan=lifespan)
         self.scopes.use(ServerRules(self))
-        settings = overlaid(
-            settings, eras, eras_by_client, mask_errors=mask_errors or None, state=state, hand_over=hand_over
-        )
+        given = {"mask_errors": mask_errors or None, "state": state, "hand_over": hand_over}
+        settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+        settings = with_eras(settings, eras, eras_by_client)
         self._set_up(name, settings, store=store, namespace=namespace, verifier=verifier, observer=observer)
         self.behind: list[Included] = []
         """The servers of other kinds that it includes."""

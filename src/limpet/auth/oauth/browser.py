@@ -45,9 +45,9 @@ class Browser(Protocol):
 
 
 class BrowserFunction:
-    """A function instead of a listener: the application shows the page and returns the URL of the redirect."""
+    """A function instead of a listener: it shows the page and returns the URL of the redirect."""
 
-    def __init__(self, open_browser: OpenBrowser, redirect_uri: str) -> None:
+    def __init__(self, open_browser: Callable[[str, Begun], Awaitable[str]], redirect_uri: str) -> None:
         self._open = open_browser
         self.redirect_uri = redirect_uri
 
@@ -55,8 +55,8 @@ class BrowserFunction:
     async def visit(self, preferred: str) -> AsyncIterator[Visit]:  # noqa: ARG002 - it has one address only
         yield self
 
-    async def go(self, url: str, begun: Begun) -> str:  # noqa: ARG002 - `read_redirect` checks it
-        return await self._open(url)
+    async def go(self, url: str, begun: Begun) -> str:
+        return await self._open(url, begun)
 
 
 class Loopback:

@@ -87,7 +87,10 @@ class AuthorizationCode:
         """
         if open_browser is not None and not redirect_uri:
             raise ConfigError("open_browser needs redirect_uri=, the URL that the browser is redirected to")
-        self._browser = BrowserFunction(open_browser, redirect_uri) if open_browser else browser or Loopback()
+        self._browser = browser or Loopback()
+        if open_browser is not None:
+            # `read_redirect` checks what the function returns.
+            self._browser = BrowserFunction(lambda url, _: open_browser(url), redirect_uri)
         self._offline = offline
 
     def __repr__(self) -> str:

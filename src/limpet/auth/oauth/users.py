@@ -26,8 +26,7 @@ import asyncio
 import sys
 import webbrowser
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hmac import compare_digest
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -35,7 +34,7 @@ from weakref import WeakValueDictionary
 
 from limpet.auth.authorizer import Authorizer, Challenge
 from limpet.auth.forward_key import ForwardKey
-from limpet.auth.oauth.browser import Loopback, Visit
+from limpet.auth.oauth.browser import BrowserFunction, Loopback
 from limpet.auth.oauth.challenges import oauth_challenge
 from limpet.auth.oauth.grants import AuthorizationCode
 from limpet.auth.oauth.identity import ClientIdentity
@@ -189,10 +188,11 @@ class UserOAuth:
             self._recent.popitem(last=False)
         return account
 
-    def oauth(self, principal: str, consent: "Consent") -> OAuth:
-        """Return the sign-in of a principal, whose pages `consent` keeps."""
+    def oauth(self, principal: str, begin: Callable[[str, Begun], Awaitable[str]]) -> OAuth:
+        """Return the sign-in of a principal; `begin` keeps it for the browser, which is on another machine."""
         storage = KeptTokens(self.vault, principal, Registrations(self.vault, self.callback))
-        return OAuth(AuthorizationCode(browser=consent), storage=storage, **self._options)
+        grant = AuthorizationCode(browser=BrowserFunction(begin, self.callback))
+        return OAuth(grant, storage=storage, **self._options)
 
     async def finish(self, principal: str, query: Mapping[str, str]) -> bool:
         """Take the redirect of a browser that is authenticated as this principal. False: it started no such sign-in.
@@ -224,26 +224,6 @@ class UserOAuth:
             await asyncio.wait({task})
 
 
-class Consent:
-    """The browser of a user on another machine: it keeps the sign-in, and does not wait. One for each principal."""
-
-    def __init__(self, callback: str, begin: Callable[[str, Begun], Awaitable[str]]) -> None:
-        self.redirect_uri = callback
-        self._begin = begin
-
-    @asynccontextmanager
-    async def visit(self, preferred: str) -> AsyncIterator[Visit]:  # noqa: ARG002 - it has one address only
-        yield self
-
-    async def go(self, url: str, begun: Begun) -> str:
-        """Keep the sign-in for the user.
-
-        Raises:
-            SignInRequired: always, with the page at which the user agrees.
-        """
-        raise SignInRequired(await self._begin(url, begun))
-
-
 class UserAccount(LastingSignIn):
     """The account of one principal. A request that needs the user fails with the URL of the page."""
 
@@ -257,7 +237,7 @@ class UserAccount(LastingSignIn):
     @property
     def _oauth(self) -> OAuth:
         if self._made is None:
-            self._made = self._users.oauth(self._principal, Consent(self._users.callback, self._begin))
+            self._made = self._users.oauth(self._principal, self._begin)
         return self._made
 
     async def headers(self, method: str, url: str) -> Mapping[str, str]:
@@ -279,7 +259,11 @@ class UserAccount(LastingSignIn):
         return await self._oauth.challenged(challenge)
 
     async def _begin(self, url: str, begun: Begun) -> str:
-        """Keep a sign-in; return the page of the one that waits: another replica may have been first."""
+        """Keep a sign-in for the user. Another replica may have been first: its page counts.
+
+        Raises:
+            SignInRequired: always, with the page at which the user agrees.
+        """
         challenge, vault = self._challenge, self._users.vault
         if challenge is None:
             raise AuthorizationFailed("no request needs a sign-in")
@@ -293,7 +277,7 @@ class UserAccount(LastingSignIn):
                 until=vault.clock.wall() + USER_SECONDS,
             ),
         )
-        return kept.url
+        raise SignInRequired(kept.url)
 
     async def finish(self, waiting: WaitingSignIn, redirect: str) -> None:
         """Exchange the code of a sign-in."""

@@ -1,14 +1,10 @@
-"""Options by keyword: they override settings, or are checked against the TypedDict that lists them."""
+"""Options by keyword, checked against the TypedDict that lists them."""
 
 import difflib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypedDict
 
-from msgspec.structs import replace
-
 from limpet.auth.scopes import needs_of
-from limpet.config import Eras, Settings
-from limpet.core.eras import with_eras
 from limpet.errors import ConfigError
 from limpet.protocol.types import Icon, Meta
 from limpet.server.functions.signature import place_of
@@ -51,18 +47,6 @@ HINTS: Final = {
     for end in ("Hint", "_hint", "")
 }
 """Members of the annotations of a tool, as other frameworks and ours spell them."""
-
-
-def overlaid(
-    settings: Settings, eras: Eras | None, eras_by_client: Mapping[str, Eras] | None, **given: Any
-) -> Settings:
-    """Return the settings with these members replaced; None keeps the member of the settings.
-
-    Raises:
-        ConfigError: one of them is invalid.
-    """
-    settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
-    return with_eras(settings, eras, eras_by_client)
 
 
 def check_options(options: Mapping[str, object], kind: type, taker: str) -> None:
