@@ -1,6 +1,6 @@
 """The server that is checked: single HTTP requests, right or wrong on purpose, and a full account of each response.
 
-An `SeenResponse` says everything that a probe judges: the status, the messages, their event ids, and how the response
+A `SeenResponse` says everything that a probe judges: the status, the messages, their event ids, and how the response
 ended. A response that does not come, or does not end, within the time limit is an outcome too.
 
 Probes run at the same time. Each has a branch of the peer with its own open responses; the connections, the headers and
@@ -95,7 +95,7 @@ class Peer:
 
         Raises:
             NotSent: no connection could be opened.
-            Busy: the server limits the number of requests (429).
+            TooManyRequests: the server limits the number of requests (429).
         """
         loop = asyncio.get_running_loop()
         begun, outcome = loop.time(), SeenResponse()

@@ -1,4 +1,4 @@
-"""An outcome: a response to one request of a probe, as far as it was read."""
+"""A response to one request of a probe, as far as it was read."""
 
 from collections.abc import Callable
 from typing import Any, Final

@@ -71,7 +71,7 @@ class Survey:
 
         Raises:
             ConfigError: the server has no tool of the given name.
-            Busy: the server limits the number of requests.
+            TooManyRequests: the server limits the number of requests.
         """
         facts = self.facts
         try:

@@ -20,7 +20,7 @@ class Probe(Struct, frozen=True):
     name: str
     title: str
     run: Callable[[Ground], Awaitable[str]]
-    """Returns the result as text; raises `Failed` or `NotApplicable`."""
+    """Returns the result as text; raises `ProbeFailed` or `NotApplicable`."""
     specification: str
     """The revision, the section and the rule."""
     remedy: str

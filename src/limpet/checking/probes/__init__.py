@@ -1,1 +1,1 @@
-"""The probes: each is one function that raises `Failed` or `NotApplicable`, or returns the result as text."""
+"""The probes: each is one function that raises `ProbeFailed` or `NotApplicable`, or returns the result as text."""

@@ -30,7 +30,7 @@ def raise_first(faults: Sequence[str], total: int, note: str = "") -> None:
     """Raise the most frequent faults, if there are any.
 
     Raises:
-        Failed: one of the texts is not empty.
+        ProbeFailed: one of the texts is not empty.
     """
     found = [one for one in faults if one]
     if found:
@@ -42,7 +42,7 @@ async def answers_still(lane: Lane) -> float:
     """Send one plain request; return the seconds until its answer.
 
     Raises:
-        Failed: it is not answered.
+        ProbeFailed: it is not answered.
     """
     question = lane.questions()[0]
     used = lane.next_id()

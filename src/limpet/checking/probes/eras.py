@@ -73,7 +73,7 @@ async def _metadata(ground: Ground, demand: OAuthChallenge) -> str:
     """Return the metadata of the server about its tokens; empty if it says nothing, as with keys of its own.
 
     Raises:
-        Failed: the server announces a document that does not exist or names no authorization server.
+        ProbeFailed: the server announces a document that does not exist or names no authorization server.
     """
     announced = demand.resource_metadata
     if demand == NOTHING:

@@ -65,7 +65,7 @@ async def _delays_also_when_read(ground: Ground, length: int) -> bool:
     A server that needs long for large messages, for example because it logs them, does not wait for a reader.
 
     Raises:
-        Failed: a new session is not served although the unread responses are closed.
+        ProbeFailed: a new session is not served although the unread responses are closed.
     """
     lane = await _recover(ground)
     asked = [_request(ground, lane, length, at) for at in range(STALLED)]

@@ -58,7 +58,7 @@ class AdminGuard:
         """Refuse a Host that is not served here, and a page of another site.
 
         Raises:
-            Refused: the request does not pass.
+            AdminRefusal: the request does not pass.
         """
         head = request.head
         host = head.text(b"host").lower()
@@ -78,7 +78,7 @@ class AdminGuard:
         """Refuse a request without the token.
 
         Raises:
-            Refused: the request does not pass.
+            AdminRefusal: the request does not pass.
         """
         given = request.head.text(b"authorization")
         if hmac.compare_digest(given.encode("latin-1"), b"Bearer " + self._token):

@@ -254,7 +254,7 @@ def _route(method: str, path: str) -> tuple[Route, str]:
     """Return the function of a path, and the name in the path.
 
     Raises:
-        Refused: there is no such path, or it has another method.
+        AdminRefusal: there is no such path, or it has another method.
     """
     parts = tuple(path.removeprefix("/").split("/"))
     for form, (wanted, route) in ROUTES.items():

@@ -4,8 +4,8 @@
     samples.py    samples as plain data; their merging; clean label values
     text.py       the text that Prometheus reads
     reading.py    the samples of this process, read from its figures and live objects when an operator asks
-    machine.py    processor time, memory and files of this process
+    otlp.py       the same samples, sent to a collector
 
-Nothing here depends on a library of metrics: the text format is short, and its rules are tested with Prometheus's own
-parser.
+Nothing else here depends on a library of metrics: the text format is short, and its rules are tested with
+Prometheus's own parser.
 """

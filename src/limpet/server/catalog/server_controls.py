@@ -1,22 +1,15 @@
 """`ServerControls`: show, hide and remove components while the server runs. It is the type of `ctx.server`."""
 
 from collections.abc import Collection
-from typing import Any, Protocol
+from typing import Any
 
 from limpet.auth import Principal
 from limpet.errors import ConfigError
 from limpet.server.catalog.catalog import EVERYONE, Catalog, ConcernedClients
 from limpet.server.catalog.list_changed import ListChanges
+from limpet.server.context.session_view import SessionView
 from limpet.server.functions.options import checked_tags
 from limpet.server.host import Host
-
-
-class HasSessionKey(Protocol):
-    """A session, such as `ctx.session`."""
-
-    @property
-    def key(self) -> str:
-        """The session's key in the store. Raises NoSession if the client has no session."""
 
 
 class ServerControls(Host):
@@ -52,7 +45,7 @@ class ServerControls(Host):
         *,
         tags: Collection[str],
         only: bool = False,
-        session: HasSessionKey | None = None,
+        session: SessionView | None = None,
         principal: Principal | str | None = None,
     ) -> None:
         """Show all registered components with at least one of these tags; with `only`, hide all others.
@@ -65,7 +58,7 @@ class ServerControls(Host):
         self,
         *,
         tags: Collection[str],
-        session: HasSessionKey | None = None,
+        session: SessionView | None = None,
         principal: Principal | str | None = None,
     ) -> None:
         """Hide all components with at least one of these tags from everyone, one session or one principal."""
@@ -85,13 +78,13 @@ class ServerControls(Host):
         self.tools.remove(name)
 
     def enable_tool(
-        self, name: str, *, session: HasSessionKey | None = None, principal: Principal | str | None = None
+        self, name: str, *, session: SessionView | None = None, principal: Principal | str | None = None
     ) -> None:
         """Show a tool to everyone, or to one session or one principal (a `Principal` or its key)."""
         self.tools.switch(name, self._audience(session, principal), on=True)
 
     def disable_tool(
-        self, name: str, *, session: HasSessionKey | None = None, principal: Principal | str | None = None
+        self, name: str, *, session: SessionView | None = None, principal: Principal | str | None = None
     ) -> None:
         """Hide a tool from everyone, one session or one principal: it is neither listed nor callable."""
         self.tools.switch(name, self._audience(session, principal), on=False)
@@ -103,13 +96,13 @@ class ServerControls(Host):
         self._resources_of(uri).remove(uri)
 
     def enable_resource(
-        self, uri: str, *, session: HasSessionKey | None = None, principal: Principal | str | None = None
+        self, uri: str, *, session: SessionView | None = None, principal: Principal | str | None = None
     ) -> None:
         """Show a resource or template to everyone, or to one session or one principal."""
         self._resources_of(uri).switch(uri, self._audience(session, principal), on=True)
 
     def disable_resource(
-        self, uri: str, *, session: HasSessionKey | None = None, principal: Principal | str | None = None
+        self, uri: str, *, session: SessionView | None = None, principal: Principal | str | None = None
     ) -> None:
         """Hide a resource or template from everyone, one session or one principal."""
         self._resources_of(uri).switch(uri, self._audience(session, principal), on=False)
@@ -124,13 +117,13 @@ class ServerControls(Host):
         self.prompts.remove(name)
 
     def enable_prompt(
-        self, name: str, *, session: HasSessionKey | None = None, principal: Principal | str | None = None
+        self, name: str, *, session: SessionView | None = None, principal: Principal | str | None = None
     ) -> None:
         """Show a prompt to everyone, or to one session or one principal."""
         self.prompts.switch(name, self._audience(session, principal), on=True)
 
     def disable_prompt(
-        self, name: str, *, session: HasSessionKey | None = None, principal: Principal | str | None = None
+        self, name: str, *, session: SessionView | None = None, principal: Principal | str | None = None
     ) -> None:
         """Hide a prompt from everyone, one session or one principal."""
         self.prompts.switch(name, self._audience(session, principal), on=False)
@@ -152,7 +145,7 @@ class ServerControls(Host):
         """Ask all sessions, and all listeners of 2026-07-28, to list the prompts again."""
         self._list_changes.note("prompts")
 
-    def _audience(self, session: HasSessionKey | None, principal: Principal | str | None) -> ConcernedClients:
+    def _audience(self, session: SessionView | None, principal: Principal | str | None) -> ConcernedClients:
         if session is not None and principal is not None:
             raise ValueError("name a session or a principal, not both")
         if session is not None:
