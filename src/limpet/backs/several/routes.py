@@ -7,12 +7,14 @@ lists that it reads. A name that is in no list (a URI of a template) may belong 
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final
 
 from limpet.backs.several.members import Member
 from limpet.core.ledger import Charge
-from limpet.core.names import NameKind
+from limpet.core.names import NAME_KINDS, NameKind
+from limpet.core.remembered import remembered
 from limpet.engine.caller import Caller
 from limpet.engine.exchange import Exchange
 from limpet.ports import Observer
@@ -21,6 +23,8 @@ CLIENTS: Final = 1_000
 """How many clients' owners of ambiguous names are kept. Those of another client are read again."""
 NAMES: Final = 10_000
 """How many ambiguous names of one client are kept."""
+SHORT: Final = 256
+"""The longest name whose members are remembered: looking takes a time that grows with their number."""
 NAME_BYTES: Final = 192
 """The memory of one of them besides its text (`python -m tests.attacks.costs`: about 145)."""
 WARNINGS: Final = 1_000
@@ -76,6 +80,8 @@ class Routes:
         self._members = members
         self._ranks = {member: rank for rank, member in enumerate(members)}
         self._observer = observer
+        remember = remembered(CLIENTS, SHORT)
+        self._by_name = {kind: remember(partial(self._that_may_have, kind)) for kind in NAME_KINDS}
         self.charge_for: ChargeFor | None = None
         """Set when the back starts."""
         self._clients: OrderedDict[str, _Owners] = OrderedDict()
@@ -88,9 +94,7 @@ class Routes:
         name.
         """
         found: list[Member] = []
-        for member in self._members:
-            if not member.may_have(kind, name):
-                continue
+        for member in self._by_name[kind](name):
             if member.has is not None and exchange is not None:
                 if not member.has(kind, name, exchange):
                     continue
@@ -99,6 +103,10 @@ class Routes:
             found.append(member)
         hiding = (one for one in self._members if one.has is None and one.may_hide(kind, name))
         return found or list(islice(hiding, 1))
+
+    def _that_may_have(self, kind: NameKind, name: str) -> list[Member]:
+        """Return the members that could have a component of this name: the names of a member do not change."""
+        return [member for member in self._members if member.may_have(kind, name)]
 
     def known(self, lists: Iterable[str], name: str, client: str) -> Member | None:
         """Return the member that has a component, as far as lists that the client has read say it."""
