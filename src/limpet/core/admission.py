@@ -59,13 +59,8 @@ class Gate(Generic[T]):
         """The number of tickets that wait."""
         return len(self._waiting)
 
-    def is_full(self) -> bool:
-        """Return True if the next ticket has to wait, or is refused. No property: Python 3.11 calls it slowly."""
-        return self._inside >= self._places or bool(self._waiting)
-
-    @property
     def refuses(self) -> bool:
-        """True if the next ticket is refused."""
+        """Return True if the next ticket is refused. No property: Python 3.11 calls it slowly."""
         return self._inside >= self._places and len(self._waiting) >= self._queue
 
     def enter(self, ticket: T) -> Admission:

@@ -206,12 +206,11 @@ class Exchanges:
     def submit_now(
         self, key: str, caller: Caller, request: Request, digest: bytes, *, streams: bool
     ) -> SessionExchange | Duplicate | Refusal | None:
-        """Claim an exchange and start it without waiting; None, with nothing done: use `submit`.
+        """Claim an exchange and start it, or queue it, without waiting; None, with nothing done: use `submit`.
 
-        None if the store has to be awaited, if scopes are to be checked, if this process is stopping, or if the call
-        has
-        to wait: for its slot, or for the answer of a call with the same id, which is not written yet. A refused claim
-        is answered with `submit_refused`.
+        None if the store has to be awaited, if scopes are to be checked, if this process is stopping, if the queue of
+        the session is full, or if the call has to wait for the answer of a call with the same id, which is not written
+        yet. A refused claim is answered with `submit_refused`.
         """
         runtime = self._runtime
         session = runtime.sessions.get(key)
@@ -221,7 +220,7 @@ class Exchanges:
             or runtime.is_draining
             or session is None
             or session.duplex is not None
-            or session.gate.is_full()
+            or session.gate.refuses()
             or (session.answering and request.id in session.answering)
         ):
             return None
@@ -235,7 +234,8 @@ class Exchanges:
             runtime.returned(session)
         writer = LogWriter(runtime.store, runtime.random, session, claim, claimed.fence, streams)
         exchange = exchange_of(writer, request, caller)
-        self._enter(exchange)
+        if self._enter(exchange) is not _ENTERED:
+            self._wait(exchange)
         return exchange
 
     async def submit_refused(

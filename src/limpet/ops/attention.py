@@ -132,7 +132,7 @@ class Attention:
     def _look_at_queues(self, exchanges: Iterable[Exchange]) -> None:
         full: set[str] = set()
         for session in self._engine.live_sessions():
-            if session.gate.refuses:
+            if session.gate.refuses():
                 full.add(session.name)
                 if session.name not in self._full:
                     self._note(

@@ -142,16 +142,18 @@ def test_no_ticket_waits_without_a_reason_and_none_is_lost(
     assert not waiting
 
 
-def test_a_gate_is_full_before_it_refuses_and_a_place_that_stays_is_free_after_the_second_leave() -> None:
+def test_a_gate_refuses_when_its_queue_is_full_and_a_place_that_stays_is_free_after_the_second_leave() -> (
+    None
+):
     gate: Gate[str] = Gate(1, 1)
-    assert (gate.is_full(), gate.refuses) == (False, False)
+    assert not gate.refuses()
     assert gate.enter("a") is Admission.START
-    assert (gate.is_full(), gate.refuses) == (True, False)
+    assert not gate.refuses()
     gate.stay()
     assert gate.enter("b") is Admission.WAIT
-    assert (gate.is_full(), gate.refuses) == (True, True)
+    assert gate.refuses()
     alone: Gate[str] = Gate(1, 0)
     assert alone.enter("a") is Admission.START
-    assert alone.refuses
+    assert alone.refuses()
     assert (gate.leave(), gate.leave(), gate.inside) == ("b", None, 1)
-    assert gate.is_full()
+    assert not gate.refuses()

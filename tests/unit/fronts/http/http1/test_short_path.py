@@ -210,6 +210,27 @@ def submitted(engine: Engine, key: str, caller: Caller, method: str = "tools/cal
 
 
 @virtual_test
+async def test_a_call_that_has_to_wait_for_its_slot_needs_no_task_until_it_starts() -> None:
+    back, end = first_call_waits()
+    limits = Limits(running=1, queued=1)
+    line = await Line(back, settings=Settings(limits=limits)).open(sessionless=False)
+    line.protocol.data_received(line.call(1, sessionless=False))
+    async with aclosing(line.engine):
+        await settled()
+        [session] = line.engine.runtime.sessions.values()
+        key, caller = session.record.key, Caller(session.record.principal)
+        before = asyncio.all_tasks()
+        waiting = submitted(line.engine, key, caller)
+        assert isinstance(waiting, SessionExchange)
+        assert (waiting.state, asyncio.all_tasks()) == (ExchangeState.QUEUED, before)
+        # The queue is full: `submit` refuses the next one.
+        assert submitted(line.engine, key, caller) is None
+        end.set()
+        await settled()
+        assert waiting.state == ExchangeState.SETTLED
+
+
+@virtual_test
 async def test_a_ping_takes_no_slot() -> None:
     line = await Line(ScriptedBack()).open(sessionless=False)
     async with aclosing(line.engine):
