@@ -15,6 +15,9 @@ from limpet.engine.runtime import Runtime
 _SECONDS: Final = 1.0
 """A session is idle if its client has been quiet for so long: the first request of a new one is on its way. Also the
 time between two searches."""
+_SHARE: Final = 1_024
+"""How many places are made at a time: one, and one for each so many sessions of the limit. The sessions that get the
+others are opened without a wait."""
 
 
 class AnonymousSessions:
@@ -23,13 +26,13 @@ class AnonymousSessions:
     def __init__(self, runtime: Runtime, close: Callable[[str, SessionInput], Awaitable[bool]]) -> None:
         self._runtime = runtime
         self._close = close
-        self._addresses: dict[str, tuple[str, float]] = {}
-        """Address and time of its beginning, by session key; the oldest first."""
+        self._addresses: dict[str, str] = {}
+        """By session key; the oldest first."""
         self._crowd: Crowd[str] = Crowd(self._idle, _SECONDS)
 
     def opened(self, key: str, address: str) -> None:
         """Remember a session. One that another process has closed may be among them, so their number is limited."""
-        self._addresses[key] = address, self._runtime.clock.now()
+        self._addresses[key] = address
         if len(self._addresses) > self._runtime.settings.limits.sessions:
             del self._addresses[next(iter(self._addresses))]
 
@@ -38,19 +41,20 @@ class AnonymousSessions:
         self._addresses.pop(key, None)
 
     def _idle(self) -> Iterator[tuple[str, str]]:
-        local, latest = self._runtime.sessions, self._runtime.clock.now() - _SECONDS
-        for key, (address, began) in self._addresses.items():
+        local = self._runtime.sessions
+        for key, address in self._addresses.items():
             session = local.get(key)
-            if began < latest and (session is None or session.is_quiet):
+            if session is None or session.is_quiet:
                 yield address, key
 
     async def make_room(self) -> bool:
-        """Close an idle session; False: none is idle."""
-        while (key := self._crowd.next(self._runtime.clock.now())) is not None:
+        """Close idle sessions; False: none is idle."""
+        closed, most = 0, 1 + self._runtime.settings.limits.sessions // _SHARE
+        while closed < most and (key := self._crowd.next(self._runtime.clock.now())) is not None:
             # Another process may use it.
             status = await self._runtime.store.look(key)
             if status is None:
                 self.closed(key)
             elif not (status.running or status.readers) and status.quiet >= _SECONDS:
-                return await self._close(key, SessionInput.EVICTED)
-        return False
+                closed += await self._close(key, SessionInput.EVICTED)
+        return closed > 0

@@ -166,9 +166,13 @@ class Runtime:
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Do the same and return the task, for a caller that waits for it."""
         task = asyncio.get_running_loop().create_task(work)
+        self.keep(task)
+        return task
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Make a task one of the engine."""
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
-        return task
 
     def refuses(self, request: Request, caller: Caller) -> bool:
         """True if the server is stopping and this request would begin new work: raise `stopping()`."""

@@ -1,7 +1,6 @@
 """A local session: the record of a session, and the calls, readers and asks that live in this process."""
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
 from functools import cache
@@ -86,9 +85,9 @@ class Session:
 
     __slots__ = (
         "_asking",
-        "_calling",
         "_listeners",
         "answering",
+        "calling",
         "charge",
         "duplex",
         "exchanges",
@@ -131,11 +130,11 @@ class Session:
         self.pace: Pace | None = None
         """How far the reader of the standalone stream is behind. Exists from the first message on: most sessions
         have none."""
-        self._listeners: deque[tuple[Listener, Context]] | None = None
-        """Lifecycle listeners to call, in order, each with the context variables of the request that caused the event.
-        None
-        while there are none: an empty deque has 760 bytes."""
-        self._calling: asyncio.Task[None] | None = None
+        self._listeners: tuple[tuple[Listener, Context], ...] = ()
+        """Lifecycle listeners that wait for the one that is called now, each with the context variables of the request
+        that caused its event. There are few events."""
+        self.calling: asyncio.Task[None] | None = None
+        """Calls the lifecycle listeners."""
 
     def __repr__(self) -> str:
         readers = sum(map(len, self.readers.values()))
@@ -161,7 +160,7 @@ class Session:
             or self.readers
             or self.pending
             or self.notified
-            or self._calling
+            or self.calling
         )
         # A handler that was cancelled and still cleans up holds its slot.
         return not (busy or self.gate.inside)
@@ -238,22 +237,22 @@ class Session:
         return alive[-1] if reader.active and alive else None
 
     def queue_listener(self, listener: Listener) -> None:
-        """Call a lifecycle listener after the earlier ones, in a task of its own."""
-        if self._listeners is None:
-            self._listeners = deque()
-        self._listeners.append((listener, copy_context()))
-        if self._calling is None:
-            self._calling = asyncio.get_running_loop().create_task(self._call_listeners())
+        """Call a lifecycle listener after the earlier ones, in the task `calling`."""
+        if self.calling is None:
+            self.calling = asyncio.get_running_loop().create_task(self._call_listeners(listener))
+        else:
+            self._listeners += ((listener, copy_context()),)
 
-    async def _call_listeners(self) -> None:
+    async def _call_listeners(self, first: Listener) -> None:
         try:
+            await self._call_listener(first)
             while self._listeners:
-                listener, context = self._listeners.popleft()
+                (listener, context), *rest = self._listeners
+                self._listeners = tuple(rest)
                 telling = self._call_listener(listener)
                 await asyncio.get_running_loop().create_task(telling, context=context)
-            self._listeners = None
         finally:
-            self._calling = None
+            self.calling = None
 
     async def _call_listener(self, listener: Listener) -> None:
         try:
@@ -267,8 +266,8 @@ class Session:
 
     async def listeners_called(self) -> None:
         """Wait until every listener that is queued has returned."""
-        if self._calling is not None:
-            await self._calling
+        if self.calling is not None:
+            await self.calling
 
 
 @cache

@@ -519,21 +519,20 @@ class Sessions:
         if session.exchanges:
             # Closed by another replica, whose wake-up was lost.
             runtime.spawn(self._end_here(session))
-        if not session.lasting:
-            if closed.record.key.startswith(HIDDEN):
-                runtime.spawn(self._report_closed(session, closed))
-            return
-        runtime.observer.note(
-            "session.closed", session=session.name, client=session.client_name, reason=closed.reason.value
-        )
-        session.queue_listener(lambda: runtime.back.closed(session, closed.reason))
-        # Keeps the session alive, and lets a stop wait until the listener has returned.
-        runtime.spawn(self._report_closed(session, closed))
+        if session.lasting:
+            runtime.observer.note(
+                "session.closed", session=session.name, client=session.client_name, reason=closed.reason.value
+            )
+            session.queue_listener(lambda: runtime.back.closed(session, closed.reason))
+            if session.calling is not None:
+                # Keeps the session alive, and lets a stop wait until the listener has returned.
+                runtime.keep(session.calling)
+        if runtime.store.is_shared and (session.lasting or closed.record.key.startswith(HIDDEN)):
+            runtime.spawn(self._report_closed(session, closed))
 
     async def _report_closed(self, session: Session, closed: Closed) -> None:
         await session.listeners_called()
-        if self._runtime.store.is_shared:
-            await self._runtime.store.closing_reported(closed)
+        await self._runtime.store.closing_reported(closed)
 
     def _let_go(self, session: Session) -> None:
         self._wake(session)

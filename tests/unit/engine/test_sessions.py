@@ -289,6 +289,34 @@ async def test_the_address_with_the_most_idle_anonymous_sessions_loses_one(back:
 
 
 @engine_test
+async def test_a_server_with_many_sessions_makes_more_than_one_place_at_a_time() -> None:
+    """The sessions that get the other places are opened without a wait."""
+    most = 2_048
+    async with engine_harness(Described(), limits=Limits(sessions=most)) as d:
+        sessions, store = d.engine.sessions, d.engine.runtime.store
+        for _ in range(most - 1):
+            assert isinstance(sessions.opening(Caller(ANONYMOUS), INITIALIZE), Opened)
+        await asyncio.sleep(5)
+        await sessions.open(Caller(ANONYMOUS), INITIALIZE)
+        assert len(await store.sessions()) == most - 2
+        for _ in range(2):
+            assert isinstance(sessions.opening(Caller(ANONYMOUS), INITIALIZE), Opened)
+        assert len(await store.sessions()) == most
+
+
+@engine_test
+async def test_one_task_reports_that_a_session_was_closed() -> None:
+    async with engine_harness() as d:
+        await settle_down()
+        before = asyncio.all_tasks()
+        await d.engine.sessions.close(d.session, SessionInput.DELETED)
+        assert len(asyncio.all_tasks() - before) == 1
+        await settle_down()
+        assert d.back.events[-1] == "closed: deleted"
+        assert not d.engine.runtime.tasks & asyncio.all_tasks()
+
+
+@engine_test
 async def test_an_anonymous_session_that_is_read_is_not_evicted() -> None:
     async with engine_harness(limits=Limits(sessions=2)) as d:
         read = (await d.engine.sessions.open(Caller(ANONYMOUS), INITIALIZE)).session

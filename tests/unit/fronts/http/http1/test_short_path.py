@@ -303,7 +303,7 @@ NEEDED: Final[dict[str, object]] = {
     "readers": {"s": [object()]},
     "pending": {"a": object()},
     "notified": 1,
-    "_calling": object(),
+    "calling": object(),
 }
 
 
