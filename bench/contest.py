@@ -103,7 +103,8 @@ def main() -> None:
             points=(Point(f"{options.connections} connections", {"connections": options.connections}),)
         )
     names = [
-        f"{chr(97 + number)} {Path(place).resolve().name}" for number, place in enumerate(options.places)
+        f"limpet {chr(97 + number)} {Path(place).resolve().name}"
+        for number, place in enumerate(options.places)
     ]
     entry = workload.entries[
         options.of or ("limpet" if "limpet" in workload.entries else next(iter(workload.entries)))

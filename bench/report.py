@@ -127,4 +127,7 @@ _CHARTS: Final = {
     "memory-idle": _memory_bars,
     "growth-sessions": _growth,
     "growth-calls": _growth,
+    "growth-connections": _growth,
+    "growth-tools": _cpu_bars,
+    "growth-servers": _cpu_bars,
 }
