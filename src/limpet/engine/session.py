@@ -231,6 +231,7 @@ class Session:
         readers.remove(reader)
         if not readers:
             del self.readers[reader.stream]
+            self.readers = self.readers or EMPTY
         if self.pace is not None:
             self.pace.moved.set()
         alive = [other for other in readers if other.end is None]

@@ -180,7 +180,13 @@ def test_the_ends_of_tasks_are_kept_and_charged_only_for_a_store_that_may_lose_t
 @engine_test
 async def test_an_idle_session_has_no_table_of_its_own_also_after_a_call() -> None:
     """Eleven empty dicts took 700 bytes of each session."""
-    async with engine_harness() as d:
+
+    async def reports_once(exchange: Exchange) -> object:
+        if exchange.request.id == 2:
+            await exchange.notify("notifications/message", {"level": "info", "data": "x"})
+        return {}
+
+    async with engine_harness(ScriptedBack({CALL: reports_once})) as d:
         runtime, store = d.engine.runtime, d.engine.runtime.store
         assert isinstance(store, MemoryStore)
         doc = store._sessions[d.key]
@@ -203,3 +209,7 @@ async def test_an_idle_session_has_no_table_of_its_own_also_after_a_call() -> No
         assert started.task is not None
         await started.task
         assert own_tables() == []
+        streamed = await d.post(2)
+        assert len(await streamed.whole()) == 2
+        # The log is kept for a client that comes back.
+        assert own_tables() == ["exchanges", "logs", "finished"]

@@ -175,8 +175,9 @@ class NativeBack:
     def hears_opened(self) -> bool:
         """True if the server, or one that it includes, has a listener of `opened`."""
         declared = self._server.declared
-        return declared.listeners.has("opened") or any(
-            part.declared.listeners.has("opened") for part in declared.all_included()
+        return declared.listeners.has("opened") or (
+            bool(declared.included)
+            and any(part.declared.listeners.has("opened") for part in declared.all_included())
         )
 
     async def opened(self, session: Session) -> None:

@@ -10,6 +10,7 @@ from math import inf
 from typing import Final
 
 from limpet.config import Limits
+from limpet.core.empty_table import EMPTY
 from limpet.core.ledger import Account, Charge, encoded
 from limpet.core.lifecycle import SessionInput
 from limpet.core.records import Closed, Ending, Refusal, SessionRecord
@@ -112,6 +113,9 @@ class MemoryBackend(SessionCommands):
                     self._index(doc, what, name)
                 else:
                     self.wake(what, doc.record.key, name)
+        if not doc.ids:
+            # A dict without entries keeps the room of its former ones.
+            doc.ids = EMPTY
 
     def _charge(self, doc: MemoryDocument, charge: Charge) -> None:
         # As `encoded`, without a call.
