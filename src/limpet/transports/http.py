@@ -13,9 +13,9 @@ import os
 import re
 import ssl
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from msgspec import Struct
@@ -27,7 +27,6 @@ from limpet.transports.http_wire import HttpAnswer, HttpWire
 IDLE_SECONDS: Final = 3.0
 """How long an unused connection is kept open. Common servers close it after 5 s; closing earlier means that a request
 seldom uses a connection that the server is just closing."""
-CODINGS: Final = ("", "identity")
 PORTS: Final = {"http": 80, "https": 443}
 _WRITTEN: Final = "!$%&'()*+,-./:;=?@_~"
 """The characters of a URL's path and query that are sent as they are."""
@@ -85,10 +84,10 @@ class HttpTransport:
     def __repr__(self) -> str:
         return f"<HttpTransport {'open' if self._wires else 'unused'}>"
 
-    async def open(
+    def open(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
-    ) -> HttpAnswer:
-        """Send a request and return the response when its head has arrived.
+    ) -> Coroutine[Any, Any, HttpAnswer]:
+        """Send a request and return the response when its head has arrived. Await it at once.
 
         Raises:
             NotSent: no connection could be opened.
@@ -98,15 +97,9 @@ class HttpTransport:
         place = place_of(url)
         head = head_of(method, place, headers, body)
         wire = self._unused(place.origin)
-        if wire is not None and method == "GET":
-            try:
-                return _uncompressed(await wire.send(head, body))
-            except Broken:
-                # The server may have closed it while it was unused; a GET does no harm twice.
-                wire = None
         if wire is None:
-            wire = await self._connect(place.origin, url)
-        return _uncompressed(await wire.send(head, body))
+            return self._send_on_new(place.origin, url, head, body)
+        return wire.send(head, body) if method != "GET" else self._get(wire, place.origin, url, head, body)
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -121,6 +114,19 @@ class HttpTransport:
             await self._closing
 
     # Connections
+
+    async def _get(
+        self, wire: HttpWire, origin: Origin, url: str, head: bytes, body: bytes | None
+    ) -> HttpAnswer:
+        try:
+            return await wire.send(head, body)
+        except Broken:
+            # The server may have closed it while it was unused; a GET does no harm twice.
+            return await self._send_on_new(origin, url, head, body)
+
+    async def _send_on_new(self, origin: Origin, url: str, head: bytes, body: bytes | None) -> HttpAnswer:
+        wire = await self._connect(origin, url)
+        return await wire.send(head, body)
 
     def _unused(self, origin: Origin) -> HttpWire | None:
         """Return an open connection to use again; the one that was used last, so that the others may end."""
@@ -166,11 +172,9 @@ class HttpTransport:
         )
 
     def _keep_idle(self, wire: HttpWire) -> None:
-        loop = asyncio.get_running_loop()
-        wire.idle_since = loop.time()
         self._idle.setdefault(self._wires[wire], []).append(wire)
         if self._sweeping is None:
-            self._sweeping = loop.call_later(IDLE_SECONDS, self._sweep)
+            self._sweeping = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._sweep)
 
     def _forget(self, wire: HttpWire) -> None:
         origin = self._wires.pop(wire, None)
@@ -281,11 +285,3 @@ def _lines(headers: Mapping[str, str]) -> str:
     if lines.count("\n") != len(headers) or lines.count("\r") != len(headers) or "\0" in lines:
         raise ConfigError("a header of a request contains a line break or a NUL character")
     return lines
-
-
-def _uncompressed(answer: HttpAnswer) -> HttpAnswer:
-    """Refuse compressed content: its size cannot be limited before it is decompressed."""
-    if answer.header("content-encoding") not in CODINGS:
-        answer.close()
-        raise Broken("the server compressed its response although the request forbids it")
-    return answer

@@ -32,8 +32,9 @@ _FINAL: Final = 200
 """Statuses below are interim responses: the response itself follows."""
 _FRAMED: Final = (b"content-length", b"transfer-encoding")
 
-Header = tuple[bytes, bytes]
-"""The name in lower case, and the value."""
+_CODINGS: Final = ((b"",), (b"identity",))
+Headers = dict[bytes, tuple[bytes, ...]]
+"""The values of each header by its name in lower case."""
 
 
 class HttpAnswer:
@@ -44,7 +45,7 @@ class HttpAnswer:
 
     __slots__ = ("_ended", "_error", "_headers", "_parts", "_size", "_waiter", "_wire", "status")
 
-    def __init__(self, wire: "HttpWire", status: int, headers: list[Header]) -> None:
+    def __init__(self, wire: "HttpWire", status: int, headers: Headers) -> None:
         self.status: int = status
         self._wire: HttpWire | None = wire
         """None when the connection is not needed any more."""
@@ -56,20 +57,18 @@ class HttpAnswer:
         self._waiter: asyncio.Future[None] | None = None
 
     def header(self, name: str) -> str:
-        """Return the first value of a header; an empty string if it is missing."""
-        wanted = name.lower().encode()
-        for found, value in self._headers:
-            if found == wanted:
-                return value.decode(errors="surrogateescape")
-        return ""
+        """Return the first value of a header, by its lower-case name; an empty string if it is missing."""
+        values = self._headers.get(name.encode())
+        return "" if values is None else values[0].decode(errors="surrogateescape")
 
     def headers(self) -> dict[str, tuple[str, ...]]:
         """Return every header by its lower-case name."""
-        found: dict[str, tuple[str, ...]] = {}
-        for raw, value in self._headers:
-            name = raw.decode(errors="surrogateescape")
-            found[name] = (*found.get(name, ()), value.decode(errors="surrogateescape"))
-        return found
+        return {
+            name.decode(errors="surrogateescape"): tuple(
+                value.decode(errors="surrogateescape") for value in values
+            )
+            for name, values in self._headers.items()
+        }
 
     async def chunk(self) -> bytes:
         """Return the next bytes of the body; b"" at its end.
@@ -145,12 +144,14 @@ class HttpAnswer:
         self._size += len(data)
         if self._size > PAUSE_BYTES and self._wire is not None:
             self._wire.pause()
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def end(self) -> None:
         """Record that the body is complete."""
         self._wire, self._ended = None, True
-        self._wake()
+        if self._waiter is not None:
+            self._wake()
 
     def broke(self, error: Broken) -> None:
         """Record that the rest of the body will not come."""
@@ -161,7 +162,7 @@ class HttpAnswer:
     @property
     def ends_with_connection(self) -> bool:
         """True if only the end of the connection ends the body."""
-        return not any(name in _FRAMED for name, _ in self._headers)
+        return not any(name in self._headers for name in _FRAMED)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -178,6 +179,7 @@ class HttpWire(asyncio.Protocol):
         "_is_complete",
         "_is_paused",
         "_is_usable",
+        "_loop",
         "_on_free",
         "_on_lost",
         "_parser",
@@ -187,6 +189,8 @@ class HttpWire(asyncio.Protocol):
         "idle_since",
         "is_open",
     )
+
+    _loop: asyncio.AbstractEventLoop
 
     def __init__(self, on_free: Callable[["HttpWire"], None], on_lost: Callable[["HttpWire"], None]) -> None:
         self.is_open: bool = False
@@ -200,7 +204,7 @@ class HttpWire(asyncio.Protocol):
         self._waiter: asyncio.Future[HttpAnswer] | None = None
         """For the head of the response."""
         self._answer: HttpAnswer | None = None
-        self._headers: list[Header] = []
+        self._headers: Headers = {}
         self._head_bytes = 0
         self._is_complete = False
         self._is_paused = False
@@ -223,9 +227,9 @@ class HttpWire(asyncio.Protocol):
         transport = self._transport
         if transport is None or not self.is_open:
             raise Broken("the connection has ended")
-        waiter: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[HttpAnswer] = self._loop.create_future()
         self._waiter = waiter
-        self._headers, self._head_bytes, self._is_complete = [], 0, False
+        self._headers, self._head_bytes, self._is_complete = {}, 0, False
         if body is None or len(body) > _JOINED_BYTES:
             transport.write(head)
             if body is not None:
@@ -262,6 +266,7 @@ class HttpWire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
+        self._loop = asyncio.get_running_loop()
         self._transport = cast("asyncio.Transport", transport)
         self._poll.register(transport.get_extra_info("socket"), select.POLLIN)
         self.is_open = True
@@ -297,8 +302,10 @@ class HttpWire(asyncio.Protocol):
 
     def _finish(self) -> None:
         self._waiter = None
-        self.resume()
+        if self._is_paused:
+            self.resume()
         if self._is_usable and self.is_open:
+            self.idle_since = self._loop.time()
             self._on_free(self)
         else:
             self.abort()
@@ -320,7 +327,8 @@ class HttpWire(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Collect a header. Headers after the body are not kept."""
         if self._answer is None and not self._is_complete:
-            self._headers.append((name.lower(), value))
+            name = name.lower()
+            self._headers[name] = (*self._headers.get(name, ()), value)
 
     def on_headers_complete(self) -> None:
         """Hand over the response, unless it is an interim one."""
@@ -328,7 +336,11 @@ class HttpWire(asyncio.Protocol):
             return
         status = self._parser.get_status_code()
         if status < _FINAL:
-            self._headers = []
+            self._headers = {}
+            return
+        if self._headers.get(b"content-encoding", _CODINGS[0]) not in _CODINGS:
+            # The size of compressed content cannot be limited before it is decompressed.
+            self._fail(Broken("the server compressed its response although the request forbids it"))
             return
         self._answer = HttpAnswer(self, status, self._headers)
         if self._waiter is not None and not self._waiter.done():

@@ -33,7 +33,7 @@ on. So a ping, which executes nothing, finds out whether the session is known. R
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ from limpet.transports.http import HttpAnswer
 from limpet.upstream.http_server import SESSION, HttpServer
 from limpet.upstream.incoming import UNSENT
 from limpet.upstream.link import Doubtful, EndReason, LinkEnd, Receiver, SessionLost
-from limpet.upstream.pending import OutgoingRequest
+from limpet.upstream.pending import NO_HEADERS, OutgoingRequest
 from limpet.wire.jsonrpc import Response, request_message
 from limpet.wire.lines import FREE
 from limpet.wire.sse import EventParser, ReceivedEvent
@@ -67,6 +67,7 @@ class HttpLink:
         self._server = server
         self.receiver: Receiver = receiver
         receiver.standalone = None
+        self._loop = asyncio.get_running_loop()
         self._session = ""
         self._initialized = False
         self._same: Mapping[str, str] = {}
@@ -87,48 +88,30 @@ class HttpLink:
         message = request_message(request.id, request.method, request.params)
         self.receiver.pending.add(request)
         answer: HttpAnswer | None = None
+        request.reader = asyncio.current_task(self._loop)
         try:
-            answer = await self._head(request, message)
-            if answer is None:
-                return request.answer.result()
+            answer = await self._open("POST", self._request_headers(request), message)
+            request.reader = None
             if request.method == "initialize":
                 self._session, self._initialized = answer.header(SESSION), True
             if is_stream(answer):
                 return await self._read_until_answered(answer, request)
             return await self._read_body(answer, request)
         except asyncio.CancelledError as cancelled:
+            reader = request.reader
+            if reader is not None and request.answer.done() and not reader.uncancel():
+                # The result came on another stream before the head of this response.
+                return request.answer.result()
             self._send_cancellation(request, cancelled)
             raise
         except SessionLost:
             self._lose()
             raise
         finally:
+            request.reader = None
             self.receiver.pending.remove(request)
             if answer is not None:
                 answer.close()
-
-    async def _head(self, request: OutgoingRequest, message: bytes) -> HttpAnswer | None:
-        """Send a request and wait for the head of its response.
-
-        None if its result came on another stream before that.
-        """
-        task = asyncio.current_task()
-        is_waiting = True
-
-        def wake(_done: object) -> None:
-            if is_waiting and task is not None:
-                task.cancel()
-
-        request.answer.add_done_callback(wake)
-        try:
-            return await self._open("POST", self._request_headers(request), message)
-        except asyncio.CancelledError:
-            if task is not None and request.answer.done() and not task.uncancel():
-                return None
-            raise
-        finally:
-            is_waiting = False
-            request.answer.remove_done_callback(wake)
 
     async def _read_body(self, answer: HttpAnswer, request: OutgoingRequest) -> Any:
         """Read a response that is one JSON body."""
@@ -262,17 +245,16 @@ class HttpLink:
             # The server does not answer. It gets no more until it does.
             self._server.observer.note("client.farewell_failed", error="too many cancellations are unsent")
             return
-        headers = {**POST_HEADERS, **request.headers}
-        self._send_in_background(self._post(headers, request.cancellation(cancelled)))
+        self._send_in_background(self._post(request.headers, request.cancellation(cancelled)))
 
     # Other messages
 
     async def notify(self, message: bytes) -> None:
         """Send a notification; see `UpstreamLink`."""
-        await self._post(POST_HEADERS, message)
+        await self._post(NO_HEADERS, message)
 
     async def _post(self, headers: Mapping[str, str], message: bytes) -> None:
-        answer = await self._open("POST", headers, message)
+        answer = await self._open("POST", {**self._common_headers(), **POST_HEADERS, **headers}, message)
         await discard(answer, self._server.limits.refusal)
 
     async def answer(self, message: bytes) -> None:
@@ -380,7 +362,7 @@ class HttpLink:
             task.cancel()
 
     async def _delete(self) -> None:
-        answer = await self._server.open("DELETE", self._common_headers(), {})
+        answer = await self._server.open("DELETE", self._common_headers())
         await discard(answer, self._server.limits.refusal)
 
     def _send_in_background(self, work: Any) -> None:
@@ -396,18 +378,23 @@ class HttpLink:
 
     # HTTP
 
-    async def _open(self, method: str, headers: Mapping[str, str], body: bytes = b"") -> HttpAnswer:
+    def _open(
+        self, method: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> Coroutine[Any, Any, HttpAnswer]:
         """Send an HTTP request and return its response.
 
         Raises:
             LimpetError: the meaning of a status that is not 2xx.
         """
-        try:
-            return await self._server.open(method, self._common_headers(), headers, body)
-        except Doubtful as doubt:
-            if await self._pings.join("", lambda: self._ask_whether_unknown({**headers, **POST_HEADERS})):
-                raise SessionLost(f"the server no longer knows the session: {doubt}") from doubt.reason
-            raise doubt.reason from None
+        return self._server.open(method, headers, body, judge=self._judged)
+
+    async def _judged(self, refusal: LimpetError, headers: Mapping[str, str]) -> LimpetError:
+        """Return what a refusal means: a server may not know the session any more."""
+        if not isinstance(refusal, Doubtful):
+            return refusal
+        if await self._pings.join("", lambda: self._ask_whether_unknown({**headers, **POST_HEADERS})):
+            return SessionLost(f"the server no longer knows the session: {refusal}")
+        return refusal.reason
 
     async def _ask_whether_unknown(self, headers: dict[str, str]) -> bool:
         """Send a ping. True if the server refuses it too; False if it is answered, or if that cannot be known."""
@@ -415,7 +402,7 @@ class HttpLink:
         ping = request_message(f"ping-{next(self._ping_numbers)}", "ping", {})
         try:
             async with asyncio.timeout(self._server.times.probe):
-                answer = await self._server.open("POST", self._common_headers(), headers, ping)
+                answer = await self._server.open("POST", headers, ping)
         except (Doubtful, SessionLost):
             return True
         except (LimpetError, TimeoutError):
@@ -430,9 +417,9 @@ class HttpLink:
         """Return the headers of a request; in 2026-07-28 they repeat its method and name."""
         if self._initialized and not (self.is_sessionless or request.headers):
             if self._same.get(VERSION_HEADER) != self.version:
-                self._same = self._server.same(self._common_headers(), POST_HEADERS)
+                self._same = self._server.same({**self._common_headers(), **POST_HEADERS})
             return self._same
-        made = {**POST_HEADERS, **request.headers}
+        made = {**self._common_headers(), **POST_HEADERS, **request.headers}
         if self.is_sessionless:
             made["mcp-method"] = request.method
             name = request.params.get(NAMED.get(request.method, ""))
@@ -446,7 +433,7 @@ class HttpLink:
         Raises:
             LimpetError: the meaning of a status that is not 2xx; HttpRefused if the response is not such a stream.
         """
-        answer = await self._open("GET", {**GET_HEADERS, **headers})
+        answer = await self._open("GET", {**self._common_headers(), **GET_HEADERS, **headers})
         if is_stream(answer):
             return answer
         answer.close()

@@ -3,7 +3,7 @@
 The meaning of a status that is not 2xx is in `http_status.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from limpet.auth.authorizer import Authorizer, Challenge
@@ -15,6 +15,7 @@ from limpet.upstream.backoff import Backoff
 from limpet.upstream.http_status import MARK, MOVED, UNAUTHORIZED, moved_to, refused, seconds_to_wait
 from limpet.upstream.settings import ClientLimits, ClientTimes
 
+Judge = Callable[[LimpetError, Mapping[str, str]], Awaitable[LimpetError]]
 SESSION: Final = "mcp-session-id"
 MOST_MOVES: Final = 3
 MOST_CHALLENGES: Final = 4
@@ -50,24 +51,23 @@ class HttpServer:
     def backoff(self) -> Backoff:
         return Backoff(self.random, self.times.backoff)
 
-    def same(self, link: Mapping[str, str], headers: Mapping[str, str]) -> Mapping[str, str]:
+    def same(self, headers: Mapping[str, str]) -> Mapping[str, str]:
         """Return the headers of requests that differ in nothing but their bodies. Credentials may change."""
-        joined = {**link, **headers}
-        return joined if self.authorizer else SameHeaders({**self.headers, **joined})
+        return headers if self.authorizer else SameHeaders({**self.headers, **headers})
 
     async def open(
         self,
         method: str,
-        link: Mapping[str, str],
         headers: Mapping[str, str],
         body: bytes | None = None,
         *,
         url: str = "",
+        judge: Judge | None = None,
     ) -> HttpAnswer:
         """Send an HTTP request and return its response if the status is 2xx. Follow redirects, answer challenges.
 
-        `link` are the headers that every request of a link has, with the id of its session. `SameHeaders` have them
-        already, and exist only without an authorizer (`same`). `url` is another URL of the server than its own.
+        `SameHeaders` have those of the server already, and exist only without an authorizer (`same`). `url` is another
+        URL of the server than its own. `judge` gets the meaning of another status and returns the exception to raise.
 
         Raises:
             LimpetError: the meaning of another status; see `http_status`.
@@ -75,9 +75,9 @@ class HttpServer:
         url, moves, challenges = url or self.url, 0, 0
         while True:
             credentials = await self.authorizer.headers(method, url) if self.authorizer else {}
-            # The headers of one request are newer than those of the link.
-            same = type(headers) is SameHeaders
-            sent = headers if same else {**self.headers, **link, **credentials, **headers}
+            # The headers of one request are newer than the credentials.
+            is_same = type(headers) is SameHeaders
+            sent = headers if is_same else {**self.headers, **credentials, **headers}
             answer = await self.http.open(method, url, sent, body)
             if answer.status < 300:  # noqa: PLR2004 - every 2xx
                 return answer
@@ -89,7 +89,8 @@ class HttpServer:
                 continue
             challenges += 1
             if not await self._answer_challenge(answer, method, url, credentials, challenges):
-                raise await self._refusal(answer, credentials, in_session=SESSION in link)
+                refusal = await self._refusal(answer, credentials, in_session=SESSION in headers)
+                raise refusal if judge is None else await judge(refusal, headers)
 
     async def _answer_challenge(
         self, answer: HttpAnswer, method: str, url: str, credentials: Mapping[str, str], attempt: int

@@ -28,7 +28,7 @@ OnProgress = Callable[[dict[str, Any]], None]
 class OutgoingRequest:
     """One request and the future that receives its result."""
 
-    __slots__ = ("answer", "headers", "id", "method", "on_progress", "owner", "params")
+    __slots__ = ("answer", "headers", "id", "method", "on_progress", "owner", "params", "reader")
 
     def __init__(
         self,
@@ -50,6 +50,8 @@ class OutgoingRequest:
         """Any object of the caller. It finds its request again by this in callbacks. It may have the methods `room` and
         `received`."""
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.reader: asyncio.Task[Any] | None = None
+        """A task that waits for something else than `answer`: it is cancelled when that is there."""
 
     def __repr__(self) -> str:
         return f"<OutgoingRequest {self.id} {self.method}>"
@@ -91,15 +93,19 @@ class OutgoingRequest:
         """Accept the response. A second response is ignored."""
         if self.answer.done():
             return
-        if response.error is None:
-            self.answer.set_result(response.result)
-        else:
-            self.answer.set_exception(error_of(response.error))
+        if response.error is not None:
+            self.fail(error_of(response.error))
+            return
+        self.answer.set_result(response.result)
+        if self.reader is not None:
+            self.reader.cancel()
 
     def fail(self, error: Exception) -> None:
         """End without a response."""
         if not self.answer.done():
             self.answer.set_exception(error)
+            if self.reader is not None:
+                self.reader.cancel()
 
     def fail_unreadable(self, error: WireError) -> None:
         """End because the response cannot be read. There will be no other response."""

@@ -50,7 +50,7 @@ class SseDuplex:
             HttpRefused: the URL has no such stream.
             NotSent: the server cannot be reached, or names no endpoint in time.
         """
-        self._stream = await self._server.open("GET", {}, GET_HEADERS)
+        self._stream = await self._server.open("GET", GET_HEADERS)
         try:
             self._endpoint = await self._read_endpoint(self._stream)
         except BaseException:
@@ -97,7 +97,7 @@ class SseDuplex:
             OutcomeUnknown: the connection broke. The others on the stream are not concerned.
         """
         try:
-            answer = await self._server.open("POST", {}, POST_HEADERS, message, url=self._endpoint)
+            answer = await self._server.open("POST", POST_HEADERS, message, url=self._endpoint)
         except HttpRefused as error:
             # The session is lost, and with it the stream; or it is the answer to every message.
             self._close()
