@@ -127,3 +127,18 @@ def test_lines_of_other_libraries_are_limited_by_logger() -> None:
     assert lines.count("asyncio is busy") == FAILURES
     assert lines.count("an author is talkative") == FAILURES + 50
     assert lines[-1] == "other"
+
+
+def test_lines_that_come_soon_after_a_write_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_thread, "_PAUSE_SECONDS", BOUND)
+    handler = ThreadedHandler(io.StringIO())
+    written: list[str] = []
+    monkeypatch.setattr(handler, "_write", written.append)
+    handler.handle(record("first"))
+    wait_until(lambda: not handler._bytes)
+    for text in ("second", "third"):
+        handler.handle(record(text))
+        # Without the pause the line would be written in this time.
+        time.sleep(0.05)
+    handler.flush()
+    assert written == ["first\n", "second\nthird\n"]
