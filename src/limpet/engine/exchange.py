@@ -54,6 +54,8 @@ class Exchange(Struct, eq=False):
     """The task of its handler; None until it starts."""
     progress: float | None = None
     """The last progress that was sent: progress must increase."""
+    began: float | None = None
+    """When its handler began, while it runs and the calls of the server are watched (`Watch`)."""
 
     def __repr__(self) -> str:
         return (

@@ -172,6 +172,8 @@ class HandOver:
 
     async def _run_limited(self, outer: Exchange, seconds: float) -> bytes:
         """Return the result of a call, or after so many seconds the name of its task."""
+        # Only calls that the back answers are watched: here the inner one.
+        outer.began = None
         inner = self._inner[outer] = inner_of(outer)
         handler = asyncio.get_running_loop().create_task(self._run(inner), name=inner.key)
         inner.task = inner.handler = handler  # type: ignore[assignment] # its result is read here
@@ -195,7 +197,17 @@ class HandOver:
         return handler.result()
 
     async def _run(self, inner: InnerExchange) -> bytes:
-        return await self._handle(inner)
+        watch = self._runtime.watch
+        if watch is None:
+            return await self._handle(inner)
+        inner.began = watch.now()
+        try:
+            result = await self._handle(inner)
+        except BaseException as error:
+            watch.ended(inner, error=error)
+            raise
+        watch.ended(inner, result)
+        return result
 
     async def _hand_over(
         self, outer: Exchange, inner: InnerExchange, handler: asyncio.Task[bytes]
@@ -266,6 +278,7 @@ class HandOver:
 
     async def _next_round(self, exchange: Exchange, after: float) -> bytes:
         """Answer a retry: with the result of the call, or with the next state."""
+        exchange.began = None
         given = exchange.given
         seconds = max(after, min(after * 2.0**given.number, GROWN))
         state = await self.collecting.follow(exchange, given.ticket, seconds, seconds)
@@ -277,6 +290,7 @@ class HandOver:
 
     async def _collect(self, exchange: Exchange) -> bytes:
         """Answer a call of the tool that collects."""
+        exchange.began = None
         arguments = exchange.request.params.get("arguments")
         arguments = arguments if type(arguments) is dict else {}
         ticket, cancels = read_ticket(arguments.get("ticket")), arguments.get("cancel") is True
@@ -356,6 +370,7 @@ class HandOver:
         task_id = exchange.request.params.get("taskId")
         if type(task_id) is not str or not await self._tasks.known([task_id], exchange.caller.key):
             return await self._handle(exchange)
+        exchange.began = None
         result = await task_requests.answer(self._tasks, exchange)
         return self._typed("complete", msgspec.json.decode(encode(result)))
 

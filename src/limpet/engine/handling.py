@@ -57,13 +57,19 @@ async def run(runtime: Runtime, exchange: E, ends: Ends[E], answer: Awaitable[by
     Raises:
         CancelledError: the exchange was ended from outside, and its handler was stopped.
     """
-    charge = None
+    charge, watch = None, runtime.watch
+    if watch is not None and answer is None:
+        exchange.began = watch.now()
     try:
         handle = runtime.handle
         outcome = Outcome(await (handle(exchange) if answer is None else answer))
+        if watch is not None:
+            watch.ended(exchange, outcome.result)
         if len(outcome.result) >= LARGE:
             charge = _charged(runtime, exchange, len(outcome.result))
     except BaseException as error:  # noqa: BLE001 - raised again by `_outcome_of` if it ends the task
+        if watch is not None:
+            watch.ended(exchange, error=error)
         outcome = await _outcome_of(runtime, exchange, error)
     finally:
         if charge is not None or exchange.caller.charge is not None:

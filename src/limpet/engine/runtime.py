@@ -33,6 +33,16 @@ _NOTHING: Final = contextlib.nullcontext()
 Handle = Callable[[Exchange], Awaitable[bytes]]
 
 
+class Watch(Protocol):
+    """Sees the calls of a server."""
+
+    now: Callable[[], float]
+    """The clock of `Exchange.began`."""
+
+    def ended(self, exchange: Exchange, result: bytes = b"", error: BaseException | None = None) -> None:
+        """Record that the handler of an exchange has ended, and how. Does nothing if it is not watched."""
+
+
 class NewTask(Protocol):
     """Starts a task."""
 
@@ -68,6 +78,7 @@ class Runtime:
         "stop_reason",
         "store",
         "tasks",
+        "watch",
     )
 
     def __init__(
@@ -84,6 +95,8 @@ class Runtime:
         self.back: Back = back
         self.handle: Handle = back.handle if self.spans is None else _with_spans(back.handle)
         """Answers an exchange: the back, or the hand-over in front of it (`hand_over.py`)."""
+        self.watch: Watch | None = getattr(back, "watch", None)
+        """Watches the calls that the back answers, if it is watched."""
         self.access: Access = back.access
         self.settings: Settings = settings
         self.load: Load = Load(settings.limits)

@@ -104,10 +104,10 @@ class Attention:
         before, self._seen = self._seen, {}
         now, patience = self._now(), self._engine.settings.times.report_after
         for exchange in exchanges:
-            waits, since = before.get(exchange) or ("", self._watch.began_at(exchange) or now)
+            waits, since = before.get(exchange) or ("", exchange.began or now)
             if now - since >= patience and (found := waits_for(exchange)) != waits:
                 if not _may_take_long(exchange, found):
-                    self._report(exchange, found, now - (self._watch.began_at(exchange) or since))
+                    self._report(exchange, found, now - (exchange.began or since))
                 waits, since = found, now
             self._seen[exchange] = waits, since
 
@@ -115,7 +115,7 @@ class Attention:
         request, client = exchange.request, exchange.session
         facts: dict[str, Any] = {
             **subject(request),
-            "call": call_name(exchange, self._watch.began_at(exchange)),
+            "call": call_name(exchange),
             "waits_for": waits,
             "seconds": round(seconds),
             "client": client.client_name,

@@ -8,12 +8,12 @@ from limpet.protocol.quirks import SHOWN_NAME
 from limpet.wire.jsonrpc import Request
 
 
-def call_name(exchange: Exchange, began: float | None) -> str:
+def call_name(exchange: Exchange) -> str:
     """Return a short name without a meaning for clients and other processes.
 
     A call without a session gets its key late, so its address in memory and the time of its start are used instead.
     """
-    own = exchange.key if exchange.session_key else f"{id(exchange)} {began}"
+    own = exchange.key if exchange.session_key else f"{id(exchange)} {exchange.began}"
     return sha256(own.encode()).hexdigest()[:12]
 
 

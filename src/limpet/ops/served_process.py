@@ -11,7 +11,7 @@ so that a call which has ended is never mistaken for another one at the same add
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial, reduce
 from typing import Final, Literal, get_args
 
@@ -240,8 +240,11 @@ class ServedProcess:
 
         A call that waits for its turn has no known age; it counts as new.
         """
-        began = _ages(part)
-        aged = [(began.get(exchange) or _waited(part, exchange), exchange) for exchange in running]
+        watch = part.operated.watch
+        aged = [
+            ((None if watch is None else watch.age(exchange)) or _waited(part, exchange), exchange)
+            for exchange in running
+        ]
         aged.sort(key=lambda one: -1.0 if one[0] is None else one[0], reverse=True)
         return [
             (self._call(part, exchange, age), _stream_of(exchange)) for age, exchange in aged[:MOST_CALLS]
@@ -250,7 +253,7 @@ class ServedProcess:
     def _call(self, part: Part, exchange: Exchange, age: float | None) -> CallView:
         request, client = exchange.request, exchange.session
         return CallView(
-            id=self._name_of(part, exchange),
+            id=call_name(exchange),
             method=request.method[:SHOWN_NAME],
             name=component_name(request),
             age=age,
@@ -264,15 +267,10 @@ class ServedProcess:
             server=part.name,
         )
 
-    def _name_of(self, part: Part, exchange: Exchange) -> str:
-        """Return the short name of a call, as the log has it."""
-        watch = part.operated.watch
-        return call_name(exchange, None if watch is None else watch.began_at(exchange))
-
     async def cancel(self, part: Part, name: str) -> bool:
         """Cancel a call of this process by its short name; False: there is none, or it has ended."""
         for exchange in part.engine.live_exchanges():
-            if _is_shown(part, exchange) and self._name_of(part, exchange) == name:
+            if _is_shown(part, exchange) and call_name(exchange) == name:
                 # It must run to its end, even if the operator's connection ends first.
                 await asyncio.shield(part.engine.begin(part.engine.cancel(exchange, CANCELLED)))
                 return True
@@ -286,19 +284,13 @@ def _is_shown(part: Part, exchange: Exchange) -> bool:
     """
     if exchange.has_ended:
         return False
-    watch = part.operated.watch
-    return isinstance(exchange, SessionExchange) or watch is None or watch.began_at(exchange) is not None
+    return isinstance(exchange, SessionExchange) or part.operated.watch is None or exchange.began is not None
 
 
 def _stream_of(exchange: Exchange) -> str:
     """Return the stream that the client of a call reads; empty without a session."""
     answered = answering(exchange)
     return answered.claim.stream if isinstance(answered, SessionExchange) else ""
-
-
-def _ages(part: Part) -> Mapping[Exchange, float]:
-    watch = part.operated.watch
-    return {} if watch is None else dict(watch.running())
 
 
 def _waited(part: Part, exchange: Exchange) -> float | None:

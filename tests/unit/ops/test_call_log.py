@@ -20,6 +20,7 @@ from limpet.testing import VirtualClock
 from tests.asgi import Peer
 from tests.messages import metadata
 from tests.support import async_test, until
+from tests.unit.server.peer import connected
 
 
 def watched(ring: Ring, figures: Figures | None = None, clock: VirtualClock | None = None) -> Server:
@@ -101,12 +102,10 @@ async def test_a_call_that_is_cancelled_has_a_line_and_is_no_longer_running() ->
     server = watched(ring)
     async with Client(server) as client:
         hanging = asyncio.ensure_future(client.call_tool("hang"))
-        operated = server._operated
-        assert operated is not None
 
         def tools() -> list[str]:
-            assert operated.watch is not None
-            return [exchange.request.params["name"] for exchange, _ in operated.watch.running()]
+            running = (exchange for exchange in server.engine.live_exchanges() if exchange.began is not None)
+            return [exchange.request.params["name"] for exchange in running]
 
         await until(lambda: tools() == ["hang"])
         hanging.cancel()
@@ -162,3 +161,24 @@ async def test_a_watched_server_does_not_start_on_a_store_without_the_parts_that
     server.operate(Operated(figures=Figures()))
     with pytest.raises(ConfigError, match=f"Bare keeps no {part}"):
         await server.engine.ensure_started()
+
+
+@async_test
+async def test_a_call_that_is_handed_over_has_one_line_when_its_handler_ends() -> None:
+    ring, finish = Ring(), asyncio.Event()
+    server = Server("slow", hand_over=0.05)
+    server.operate(Operated(ring=ring))
+
+    @server.tool
+    async def wait() -> str:
+        await finish.wait()
+        return "finished"
+
+    async with connected(server) as peer:
+        result = await peer.request("tools/call", {"name": "wait", "arguments": {}})
+        assert not [line for line in calls(ring) if "outcome" in line]
+        finish.set()
+        ticket = result["structuredContent"]["ticket"]
+        collected = await peer.request("tools/call", {"name": "collect", "arguments": {"ticket": ticket}})
+        assert collected["content"][0]["text"] == "finished"
+    assert [(line["tool"], line["outcome"]) for line in calls(ring) if "outcome" in line] == [("wait", "ok")]

@@ -87,7 +87,7 @@ async def test_calls_are_counted_by_tool_era_and_outcome(mode: str) -> None:
         for _ in range(3):
             await client.call_tool("echo", {"text": "x"})
         hanging = asyncio.ensure_future(client.call_tool("hang"))
-        await until(lambda: operated.watch is not None and len(list(operated.watch.running())) == 1)
+        await until(lambda: [one.began is not None for one in server.engine.live_exchanges()] == [True])
         found = await read(server, operated)
         labels = {
             "server": "metered",
@@ -106,7 +106,7 @@ async def test_calls_are_counted_by_tool_era_and_outcome(mode: str) -> None:
             # The others are those of the client's idempotency keys, up to one for each.
             assert value(found, "limpet_sessions", state="attached") == 1
         hanging.cancel()
-        await until(lambda: not list(operated.watch.running()) if operated.watch else False)
+        await until(lambda: not server.engine.live_exchanges())
         found = await read(server, operated)
         assert value(found, f"{families.CALLS.name}_count", outcome="cancelled", error_type="cancelled") == 1
         assert value(found, "limpet_exchange_oldest_seconds", waits_for="handler") == 0

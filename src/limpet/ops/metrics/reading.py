@@ -101,12 +101,12 @@ def _health(server: str, health: Health) -> Iterator[Sample]:
 def _calls(server: str, engine: Engine, operated: Operated) -> Iterator[Sample]:
     """Yield how many requests are in which state, why they wait, and how old the oldest ones are."""
     states, waiting, oldest = Counter[str](), Counter[str](), dict[str, float]()
-    ages = dict(operated.watch.running()) if operated.watch is not None else {}
+    watch = operated.watch
     for exchange in engine.live_exchanges():
         waits = waits_for(exchange)
         states[live_state(exchange) or "ending"] += 1
         waiting[waits] += 1
-        oldest[waits] = max(oldest.get(waits, 0.0), ages.get(exchange, 0.0))
+        oldest[waits] = max(oldest.get(waits, 0.0), 0.0 if watch is None else watch.age(exchange) or 0.0)
     for state in (*dict.fromkeys(LIVE_STATES.values()), "ending"):
         yield number(families.EXCHANGES, states[state], server, state)
     for waits in WAITS:
