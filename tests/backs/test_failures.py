@@ -482,7 +482,8 @@ async def test_progress_that_does_not_rise_is_dropped() -> None:
     assert sent == [1, 3, 4.5]
 
 
-def test_a_message_that_is_complete_leaves_the_memory_of_its_call() -> None:
+@async_test
+async def test_a_message_that_is_complete_leaves_the_memory_of_its_call() -> None:
     ledger = Ledger(2**26)
     account, before = ledger.account("a client"), ledger.used
     exchange: Any = SimpleNamespace(caller=None, request=Request(1, "tools/call", {}))

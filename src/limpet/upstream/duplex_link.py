@@ -64,7 +64,7 @@ class DuplexLink:
         """Send a request and return its result; see `UpstreamLink`."""
         if self.lost:
             raise NotSent(f"the server has closed the connection; {self._duplex.last_words}")
-        self.receiver.pending.add(request)
+        self.receiver.pending[request.id] = request
         try:
             sending = self._send(request)
             if sending is not None:

@@ -33,7 +33,7 @@ on. So a ping, which executes nothing, finds out whether the session is known. R
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
@@ -86,11 +86,12 @@ class HttpLink:
     async def request(self, request: OutgoingRequest) -> Any:
         """Send a request and return its result; see `UpstreamLink`."""
         message = request_message(request.id, request.method, request.params)
-        self.receiver.pending.add(request)
+        self.receiver.pending[request.id] = request
         answer: HttpAnswer | None = None
         request.reader = asyncio.current_task(self._loop)
         try:
-            answer = await self._open("POST", self._request_headers(request), message)
+            headers = self._request_headers(request)
+            answer = await self._server.open("POST", headers, message, judge=self._judged)
             request.reader = None
             if request.method == "initialize":
                 self._session, self._initialized = answer.header(SESSION), True
@@ -254,7 +255,8 @@ class HttpLink:
         await self._post(NO_HEADERS, message)
 
     async def _post(self, headers: Mapping[str, str], message: bytes) -> None:
-        answer = await self._open("POST", {**self._common_headers(), **POST_HEADERS, **headers}, message)
+        sent = {**self._common_headers(), **POST_HEADERS, **headers}
+        answer = await self._server.open("POST", sent, message, judge=self._judged)
         await discard(answer, self._server.limits.refusal)
 
     async def answer(self, message: bytes) -> None:
@@ -378,16 +380,6 @@ class HttpLink:
 
     # HTTP
 
-    def _open(
-        self, method: str, headers: Mapping[str, str], body: bytes = b""
-    ) -> Coroutine[Any, Any, HttpAnswer]:
-        """Send an HTTP request and return its response.
-
-        Raises:
-            LimpetError: the meaning of a status that is not 2xx.
-        """
-        return self._server.open(method, headers, body, judge=self._judged)
-
     async def _judged(self, refusal: LimpetError, headers: Mapping[str, str]) -> LimpetError:
         """Return what a refusal means: a server may not know the session any more."""
         if not isinstance(refusal, Doubtful):
@@ -433,7 +425,8 @@ class HttpLink:
         Raises:
             LimpetError: the meaning of a status that is not 2xx; HttpRefused if the response is not such a stream.
         """
-        answer = await self._open("GET", {**self._common_headers(), **GET_HEADERS, **headers})
+        sent = {**self._common_headers(), **GET_HEADERS, **headers}
+        answer = await self._server.open("GET", sent, b"", judge=self._judged)
         if is_stream(answer):
             return answer
         answer.close()

@@ -209,7 +209,7 @@ class Receiver:
             self._drop(number)
         elif is_request:
             self._incoming.refuse(link, number, error)
-        elif (request := self.pending.get(number)) is not None:
+        elif (request := self.pending.find(number)) is not None:
             request.fail_unreadable(error)
 
     def take_message(

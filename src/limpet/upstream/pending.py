@@ -115,50 +115,41 @@ class OutgoingRequest:
         self.fail(BadAnswer(f"the answer to {self.method} cannot be read: {error}"))
 
 
-class PendingRequests:
+class PendingRequests(dict[int | str, OutgoingRequest]):
     """The requests of one link by id."""
 
-    __slots__ = ("_by_id",)
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        self._by_id: dict[int | str, OutgoingRequest] = {}
-
-    def __len__(self) -> int:
-        return len(self._by_id)
-
-    def add(self, request: OutgoingRequest) -> None:
-        self._by_id[request.id] = request
-
-    def get(self, request_id: object) -> OutgoingRequest | None:
+    def find(self, request_id: object) -> OutgoingRequest | None:
         """Return the request with this id; None if it is not waiting."""
-        return self._by_id.get(request_id) if isinstance(request_id, int | str) else None
+        return self.get(request_id) if isinstance(request_id, int | str) else None
 
     def unanswered(self) -> tuple[OutgoingRequest, ...]:
         """Return the requests that have no response yet, oldest first."""
-        return tuple(request for request in self._by_id.values() if not request.answer.done())
+        return tuple(request for request in self.values() if not request.answer.done())
 
     def remove(self, request: OutgoingRequest) -> None:
         """Forget a request. A response that arrives later is ignored."""
-        self._by_id.pop(request.id, None)
+        self.pop(request.id, None)
         if request.answer.done() and not request.answer.cancelled():
             # Read the exception, or asyncio logs that it was never retrieved.
             request.answer.exception()
 
     def settle(self, response: Response) -> None:
         """Give a response to its request."""
-        request = self._by_id.get(response.id)
+        request = self.get(response.id)
         if request is not None:
             request.settle(response)
 
     def progress(self, params: dict[str, Any]) -> None:
         """Give progress to the request whose id is the token."""
-        request = self.get(params.get("progressToken"))
+        request = self.find(params.get("progressToken"))
         if request is not None and request.on_progress is not None:
             request.on_progress(params)
 
     def fail_all(self, make: Callable[[OutgoingRequest], Exception]) -> None:
         """End every request without a response."""
-        for request in list(self._by_id.values()):
+        for request in list(self.values()):
             request.fail(make(request))
 
 

@@ -228,9 +228,13 @@ def decode_raw(data: bytes, *, max_depth: int = 64) -> Message | list[Message]:
             data.isascii() or data.decode()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return _with_raw_results(decode(data, max_depth=max_depth))
-        check_depth(data, max_depth)
+        if len(data) > 2 * max_depth:
+            # Every level takes two brackets.
+            check_depth(data, max_depth)
         if raw.jsonrpc == "2.0":
-            return Response(_checked_id(raw.id), raw.result, None)
+            number = raw.id
+            is_short = type(number) is int and _MIN_ID <= number <= MAX_ID
+            return Response(number if is_short else _checked_id(number), raw.result, None)
     return _with_raw_results(decode(data, max_depth=max_depth))
 
 

@@ -280,7 +280,7 @@ class HostedRun:
             message = self._dialect.encode(item)
         except ValueError as error:
             # Half of a surrogate pair, for example. An error in the task of the framework would end the run.
-            request = self._receiver.pending.get(answered)
+            request = self._receiver.pending.find(answered)
             if request is None:
                 raise
             request.fail(BadAnswer(f"the answer to {request.method} cannot be encoded: {error}"))
@@ -297,7 +297,7 @@ class HostedRun:
         pending = self._receiver.pending
         if number is not None:
             # `mcp` 1 turns our numbers into strings here.
-            return pending.get(int(number) if str(number).isdecimal() else number) or self._no_call
+            return pending.find(int(number) if str(number).isdecimal() else number) or self._no_call
         call = _CALL.get()
         return call if call is not None and pending.get(call.id) is call else self._no_call
 

@@ -24,7 +24,8 @@ reads slowly.
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -52,6 +53,7 @@ from limpet.errors import (
     ClientError,
     HeaderMismatch,
     HttpRefused,
+    LimpetError,
     McpError,
     MethodNotFound,
     NotSent,
@@ -139,26 +141,33 @@ class Call:
             McpError: the server's own error, or ours if it cannot be reached, is silent, or breaks off.
         """
         request = self.exchange.inner
-        params = request_params(request.method, request.params)
+        method, params = request.method, request_params(request.method, request.params)
         # Some servers return `input_required` in sessions too. A client of 2026-07-28 is asked for it.
         is_sessionless = sessionless or self.exchange.session.revision is SESSIONLESS
+        send = self._send if self._headers is None else partial(self._with_headers, self._headers)
         retry: dict[str, Any] = {}
         try:
             for _ in range(ROUNDS):
-                sent = {**params, **retry} if retry else params
-                if self._headers is None:
-                    result = await self._send(connection, request.method, sent, NO_HEADERS)
-                else:
-                    result = await self._with_headers(connection, request.method, sent, self._headers)
+                wait = self._wait = Wait(self._silence)
+                if self.exchange.state is ExchangeState.TASK:
+                    wait.pause()
+                result = bytes(await send(connection, method, {**params, **retry} if retry else params))
+                self._wait = None
+                wait.end()
                 asked = input_required(result) if is_sessionless else None
                 if asked is None:
-                    if self._outbox is not None:
-                        await self._outbox.flush()
-                    if TICKET_MARK in result and type(self.exchange) is InnerExchange and not self._collects:
-                        return await self._collected(connection, result, sessionless=sessionless)
-                    return result
+                    if self._outbox is None and type(self.exchange) is not InnerExchange:
+                        return result
+                    return await self._last(connection, result, sessionless=sessionless)
                 retry = await self._answered(asked)
+        except asyncio.CancelledError:
+            if not self._end_wait():
+                raise
+            raise silent(method, self._silence.seconds) from None
+        except (NotSent, ClientError) as error:
+            raise _failed(method, error) from error
         finally:
+            self._end_wait()
             if self._outbox is not None:
                 self._outbox.close()
             if self._charge is not None:
@@ -167,6 +176,14 @@ class Call:
         raise McpError(
             INTERNAL_ERROR, f"the server behind this one asked for input in more than {ROUNDS} rounds"
         )
+
+    async def _last(self, connection: Connection, result: bytes, *, sessionless: bool) -> bytes:
+        """Return the last result after every message, and collect it if it is a ticket."""
+        if self._outbox is not None:
+            await self._outbox.flush()
+        if TICKET_MARK in result and type(self.exchange) is InnerExchange and not self._collects:
+            return await self._collected(connection, result, sessionless=sessionless)
+        return result
 
     async def _collected(self, connection: Connection, result: bytes, *, sessionless: bool) -> bytes:
         """Return the result of a call that the server itself has handed over, if the result is a ticket.
@@ -186,16 +203,17 @@ class Call:
         except asyncio.CancelledError:
             # The end of our request does not stop the call there.
             stopping = {**params, "arguments": {**params["arguments"], "cancel": True}}
-            with contextlib.suppress(McpError):
-                await self._send(connection, own.method, stopping, NO_HEADERS)
+            with contextlib.suppress(LimpetError, TimeoutError):
+                async with asyncio.timeout(self._silence.seconds):
+                    await self._send(connection, own.method, stopping)
             raise
         finally:
             self.exchange.inner = own
         return result
 
     async def _with_headers(
-        self, connection: Connection, method: str, params: dict[str, Any], headers: CallHeaders
-    ) -> bytes:
+        self, headers: CallHeaders, connection: Connection, method: str, params: dict[str, Any]
+    ) -> Any:
         try:
             return await self._send(connection, method, params, await headers.of(self.exchange))
         except McpError as error:
@@ -204,51 +222,35 @@ class Call:
         # The server refused the call because of its headers, before it executed anything.
         return await self._send(connection, method, params, await headers.of(self.exchange, is_refused=True))
 
-    async def _send(
-        self, connection: Connection, method: str, params: dict[str, Any], headers: Mapping[str, str]
-    ) -> bytes:
-        wait = self._wait = Wait(self._silence)
-        if self.exchange.state is ExchangeState.TASK:
-            wait.pause()
-        is_late = False
-        try:
-            return bytes(
-                await connection.request(
-                    method,
-                    params,
-                    on_progress=self._on_progress if self._wants_progress() else None,
-                    headers=headers,
-                    may_repeat=self._collects or method in REPEATABLE,
-                    owner=self,
-                )
-            )
-        except asyncio.CancelledError:
-            self._wait, is_late = None, wait.end()
-            if not is_late:
-                raise
-        except NotSent as error:
-            raise unreachable(error) from error
-        except ClientError as error:
-            if type(error) is HttpRefused and method not in METHODS:
-                # Some servers refuse a method that they do not know without a JSON-RPC error.
-                raise MethodNotFound(f"{method[:100]}: {error}") from error
-            raise unusable(error) from error
-        finally:
-            if self._wait is not None:
-                self._wait = None
-                wait.end()
-        raise silent(method, self._silence.seconds)
+    def _send(
+        self,
+        connection: Connection,
+        method: str,
+        params: dict[str, Any],
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> Coroutine[Any, Any, Any]:
+        # An answer that hands the call over may have to say how far it is.
+        wants_progress = self._token() is not None or isinstance(self.exchange, InnerExchange)
+        return connection.request(
+            method,
+            params,
+            on_progress=self._on_progress if wants_progress else None,
+            headers=headers,
+            may_repeat=self._collects or method in REPEATABLE,
+            owner=self,
+        )
+
+    def _end_wait(self) -> bool:
+        """Stop limiting the silence of the server. True if it was silent for too long."""
+        wait, self._wait = self._wait, None
+        return wait is not None and wait.end()
 
     # From the server
 
     def _token(self) -> ProgressToken | None:
         """Return the progress token of the client's request, which may be a retry by now."""
         meta = self.exchange.request.params.get("_meta")
-        return progress_token(meta if type(meta) is dict else None)
-
-    def _wants_progress(self) -> bool:
-        """True if the client wants progress, or an answer that hands the call over may have to say how far it is."""
-        return self._token() is not None or isinstance(self.exchange, InnerExchange)
+        return progress_token(meta) if type(meta) is dict else None
 
     def _on_progress(self, params: dict[str, Any]) -> None:
         """Forward progress under the client's own token. Values that do not increase are dropped."""
@@ -409,6 +411,16 @@ def unusable(error: ClientError) -> McpError:
         return UrlElicitationRequired(page, message=str(error))
     reason = "its response is not usable" if isinstance(error, BadAnswer) else "it refused the request"
     return UpstreamFailed(f"the server behind this one failed: {reason}: {error}")
+
+
+def _failed(method: str, error: NotSent | ClientError) -> McpError:
+    """Return the client's error for a call that the server has not answered."""
+    if isinstance(error, NotSent):
+        return unreachable(error)
+    if type(error) is HttpRefused and method not in METHODS:
+        # Some servers refuse a method that they do not know without a JSON-RPC error.
+        return MethodNotFound(f"{method[:100]}: {error}")
+    return unusable(error)
 
 
 def silent(method: str, seconds: float) -> OutcomeUnknown:

@@ -7,6 +7,7 @@ call.
 """
 
 import asyncio
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
@@ -100,7 +101,7 @@ class Calls:
         self._silence.close()
         self._lists.clear()
 
-    async def run(self, exchange: Exchange) -> bytes:
+    def run(self, exchange: Exchange) -> Coroutine[Any, Any, bytes]:
         """Let the server answer an exchange; return the result in the form of the client's era.
 
         Raises:
@@ -115,28 +116,35 @@ class Calls:
             outside=self._questions.outside,
             headers=self._headers,
         )
-        request = exchange.inner
-        key = None
-        if request.method in LISTS:
-            key = list_key(request.method, request.params, self._all_headers.passed(exchange))
-        if key is None:
-            result = await self._run(call)
-        else:
-            result = await self._lists.get(key, self._agreed, partial(self._list, key, call))
-        is_wanted_sessionless = exchange.session.revision is SESSIONLESS
-        if is_wanted_sessionless is self._is_sessionless:
-            return result
-        if not result.lstrip().startswith(b"{"):
-            raise unusable(BadAnswer(f"the result of {request.method} is not an object"))
-        return self._form.of(request.method, result) if is_wanted_sessionless else for_sessions(result)
+        return self._list(call) if exchange.inner.method in LISTS else self._run(call)
 
-    async def _run(self, call: Call) -> bytes:
+    async def _list(self, call: Call) -> bytes:
+        request = call.exchange.inner
+        key = list_key(request.method, request.params, self._all_headers.passed(call.exchange))
+        if key is None:
+            return await self._run(call)
+        page = await self._lists.get(key, self._agreed, partial(self._page, key, call))
+        return self._translated(call, page)
+
+    def _translated(self, call: Call, result: bytes) -> bytes:
+        """Return a result in the form of the client's era. The server's may have changed during the call."""
+        if (call.exchange.session.revision is SESSIONLESS) is self._is_sessionless:
+            return result
+        method = call.exchange.inner.method
+        if not result.lstrip().startswith(b"{"):
+            raise unusable(BadAnswer(f"the result of {method} is not an object"))
+        return for_sessions(result) if self._is_sessionless else self._form.of(method, result)
+
+    async def _run(self, call: Call, *, is_page: bool = False) -> bytes:
+        """Send a call. A page of a list is returned as the server wrote it: calls of both eras may share it."""
         self._waiting += 1
         try:
             if self._turns is not None or self._slots is not None:
-                return await self._when_admitted(call)
-            self.running.add(call)
-            return await call.run(self._connection, sessionless=self._is_sessionless)
+                result = await self._when_admitted(call)
+            else:
+                self.running.add(call)
+                result = await call.run(self._connection, sessionless=self._is_sessionless)
+            return result if is_page else self._translated(call, result)
         except McpError as error:
             if call.exchange.session.revision is not SESSIONLESS or self._is_sessionless:
                 raise
@@ -178,8 +186,8 @@ class Calls:
         self._had_standalone = self._had_standalone or self._connection.standalone is not None
         return self._had_standalone and not self._is_sessionless
 
-    async def _list(self, key: ListKey, call: Call) -> bytes:
-        page = await self._run(call)
+    async def _page(self, key: ListKey, call: Call) -> bytes:
+        page = await self._run(call, is_page=True)
         if key[:2] == ("tools/list", "") and self._is_sessionless:
             self._mirrors.learn(page)
         return page

@@ -11,10 +11,11 @@ import asyncio
 class Silence:
     """The calls that wait for the server."""
 
-    __slots__ = ("_is_closed", "seconds", "timer", "waits")
+    __slots__ = ("_is_closed", "loop", "seconds", "timer", "waits")
 
     def __init__(self, seconds: float) -> None:
         self.seconds: float = seconds
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._is_closed = False
         self.waits: set[Wait] = set()
         """The calls that are watched."""
@@ -26,7 +27,7 @@ class Silence:
     def watch(self, deadline: float) -> None:
         """Check at this time. A timer that is already set has an earlier time."""
         if self.timer is None and not self._is_closed:
-            self.timer = asyncio.get_running_loop().call_at(deadline, self._look)
+            self.timer = self.loop.call_at(deadline, self._look)
 
     def close(self) -> None:
         """Watch no call any more: the upstream ends, and its calls with it."""
@@ -37,7 +38,7 @@ class Silence:
 
     def _look(self) -> None:
         self.timer = None
-        now = asyncio.get_running_loop().time()
+        now = self.loop.time()
         for wait in list(self.waits):
             wait.look(now)
         earliest = min((wait.deadline for wait in self.waits if wait.deadline is not None), default=None)
@@ -54,14 +55,14 @@ class Wait:
     __slots__ = ("_cancelling", "_pauses", "_silence", "_task", "deadline", "is_late")
 
     def __init__(self, silence: Silence) -> None:
-        task = asyncio.current_task()
+        task = asyncio.current_task(silence.loop)
         if task is None:
             raise RuntimeError("a call waits within a task")
         self._silence = silence
         self._task = task
         self._cancelling = task.cancelling()
         self._pauses = 0
-        self.deadline: float | None = task.get_loop().time() + silence.seconds
+        self.deadline: float | None = silence.loop.time() + silence.seconds
         """None while the time does not count, and once it is over."""
         self.is_late: bool = False
         """True if the server has been silent for too long: the task was cancelled."""
@@ -72,7 +73,7 @@ class Wait:
     def restart(self) -> None:
         """Record a sign of life: the time begins again, unless it does not count now."""
         if not self._pauses and not self.is_late:
-            self.deadline = asyncio.get_running_loop().time() + self._silence.seconds
+            self.deadline = self._silence.loop.time() + self._silence.seconds
             self._silence.watch(self.deadline)
 
     def pause(self) -> None:
