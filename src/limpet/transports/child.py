@@ -235,18 +235,18 @@ class Child:
         """
         stdin = self._process.stdin if self._process is not None else None
         try:
-            if stdin is None or stdin.is_closing():
+            if stdin is None or (pipe := stdin.transport).is_closing():
                 raise BrokenPipeError
-            if self._turn.locked() or _is_full(stdin):
+            if self._turn.locked() or pipe.get_write_buffer_size() > UNWRITTEN:
                 async with self._turn:
                     await stdin.drain()
-                    if stdin.is_closing():
+                    if pipe.is_closing():
                         raise BrokenPipeError
-                    stdin.write(message + b"\n")
+                    pipe.write(message + b"\n")
                     await stdin.drain()
                 return
-            stdin.write(message + b"\n")
-            if _is_full(stdin) or stdin.is_closing():
+            pipe.write(message + b"\n")
+            if pipe.get_write_buffer_size() > UNWRITTEN or pipe.is_closing():
                 await stdin.drain()
         except (ConnectionError, RuntimeError):
             # A child that has just exited: its last lines of stderr may still be in the pipe.
@@ -364,11 +364,6 @@ class Child:
                 for one in lines:
                     self._options.on_stderr(one[:STDERR_LINE].decode("utf-8", "replace"))
                 line = line[-STDERR_LINE:]
-
-
-def _is_full(stdin: asyncio.StreamWriter) -> bool:
-    """Return True if `drain` may have to wait: most lines do not need it, nor a turn."""
-    return stdin.transport.get_write_buffer_size() > UNWRITTEN
 
 
 class _Protocol(asyncio.subprocess.SubprocessStreamProtocol):

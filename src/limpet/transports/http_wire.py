@@ -32,8 +32,8 @@ _FINAL: Final = 200
 """Statuses below are interim responses: the response itself follows."""
 _FRAMED: Final = (b"content-length", b"transfer-encoding")
 
-_CODINGS: Final = ((b"",), (b"identity",))
-Headers = dict[bytes, tuple[bytes, ...]]
+_CODINGS: Final = ([b""], [b"identity"])
+Headers = dict[bytes, list[bytes]]
 """The values of each header by its name in lower case."""
 
 
@@ -327,8 +327,11 @@ class HttpWire(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Collect a header. Headers after the body are not kept."""
         if self._answer is None and not self._is_complete:
-            name = name.lower()
-            self._headers[name] = (*self._headers.get(name, ()), value)
+            name, headers = name.lower(), self._headers
+            if name in headers:
+                headers[name].append(value)
+            else:
+                headers[name] = [value]
 
     def on_headers_complete(self) -> None:
         """Hand over the response, unless it is an interim one."""

@@ -19,13 +19,24 @@ class LineBuffer:
     for which `reserve` has no memory is skipped too.
     """
 
-    __slots__ = ("_fits", "_head", "_keeps_edges", "_limit", "_partial", "_reserve", "_skipping", "_tail")
+    __slots__ = (
+        "_fits",
+        "_head",
+        "_keeps_edges",
+        "_limit",
+        "_partial",
+        "_reserve",
+        "_short",
+        "_skipping",
+        "_tail",
+    )
 
     def __init__(self, limit: int, *, keeps_edges: bool = False, reserve: Reserve | None = None) -> None:
         self._reserve = reserve
         self._fits = True
         """False: there is no memory for the line that is being skipped."""
         self._limit = limit
+        self._short = min(limit, FREE)
         self._keeps_edges = keeps_edges
         self._partial = bytearray()
         self._skipping = False
@@ -36,6 +47,13 @@ class LineBuffer:
         lines: list[bytes | LineTooLong] = []
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
+            if not (self._partial or self._skipping) and end - start <= self._short:
+                # The usual case: a short line that has arrived as a whole.
+                line = chunk[start:end]
+                if line.strip():
+                    lines.append(line)
+                start = end + 1
+                continue
             self._take(chunk[start:end], lines)
             if self._skipping and self._keeps_edges:
                 lines.append(LineTooLong(self._limit, self._head, self._tail, has_room=self._fits))

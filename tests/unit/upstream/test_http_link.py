@@ -76,7 +76,7 @@ class HeaderServer:
 
     async def open(self, _method: str, _url: str, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         self.seen.append(dict(headers))
-        answer = HttpAnswer(cast("Any", None), 200, {b"mcp-session-id": (b"s1",)})
+        answer = HttpAnswer(cast("Any", None), 200, {b"mcp-session-id": [b"s1"]})
         answer.add(
             msgspec.json.encode({"jsonrpc": "2.0", "id": msgspec.json.decode(body)["id"], "result": {}})
         )
@@ -157,7 +157,7 @@ class StreamServer:
 
     async def open(self, *_request: Any, **_options: Any) -> HttpAnswer:
         wire = Wire()
-        answer = HttpAnswer(cast("Any", wire), 200, {b"content-type": (b"text/event-stream",)})
+        answer = HttpAnswer(cast("Any", wire), 200, {b"content-type": [b"text/event-stream"]})
         self.answers.append((answer, wire))
         return answer
 
