@@ -24,7 +24,7 @@ from limpet.upstream.link import Receiver
 from limpet.upstream.pending import OutgoingRequest
 from limpet.upstream.settings import ClientLimits, ClientTimes
 from limpet.upstream.sse_duplex import SseDuplex
-from limpet.wire.jsonrpc import decode, notification_message, result_message
+from limpet.wire.jsonrpc import decode, error_message, notification_message, result_message
 from limpet.wire.sse import EventParser, ReceivedEvent, event
 from tests.support import virtual_test
 
@@ -66,6 +66,20 @@ async def test_cancellations_to_a_server_that_does_not_answer_are_bounded(
     await link.aclose(goodbye=False)
     await asyncio.sleep(1)
     assert server.waiting == 0
+
+
+@virtual_test
+async def test_a_result_on_another_stream_ends_the_wait_for_a_response() -> None:
+    server = SilentServer()
+    incoming = IncomingRequests(cast("Any", None), ClientLimits(), server.observer)
+    link = HttpLink(cast("HttpServer", server), Receiver(incoming, lambda *_: None, decode, server.observer))
+    for number, response in ((1, result_message(1, b"{}")), (2, error_message(2, -32_000, "no"))):
+        call = asyncio.create_task(link.request(OutgoingRequest(number, "tools/call", {})))
+        await asyncio.sleep(1)
+        link.receiver.take(link, response)
+        await asyncio.wait({call}, timeout=1)
+        assert (call.done(), call.cancelled(), server.waiting) == (True, False, 0)
+        assert str(call.exception() or call.result()) in {"{}", "no"}
 
 
 class HeaderServer:
