@@ -56,7 +56,7 @@ types: venv  ## Check types, strictly, in source and tests; and as users see the
 unit: venv  ## Run the fast tests only
 	$(PYTEST) $(PARALLEL) $(wildcard tests/unit tests/properties tests/contracts) $(wildcard tests/test_*.py)
 
-coverage:  ## Measure lines and branches of the pure layers, and record them in tests/coverage.json (Python 3.12 or newer)
+coverage: system node peers  ## Measure lines and branches of all layers, and record them in tests/coverage.json (Python 3.12 or newer)
 	tools/coverage.sh
 
 test-pythons:  ## Run the unit, property, contract and client tests with newer Pythons (PYTHONS="3.12 3.13")
