@@ -10,6 +10,7 @@ tests: if many of its lines are gone, or much code is new, it has to be made aga
 
 import argparse
 import ast
+import functools
 import json
 import sys
 from collections import Counter, defaultdict
@@ -35,6 +36,7 @@ def layer_of(path: Path) -> str:
     return parts[0] if len(parts) > 1 else "."
 
 
+@functools.cache
 def statements() -> dict[str, int]:
     """Return how many lines of each layer begin a statement; docstrings do not count."""
     total = Counter[str]()
