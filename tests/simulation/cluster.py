@@ -198,8 +198,8 @@ class Cluster(MemoryStore):
         return await super().append(key, stream, fence, events)
 
     @override
-    def end_now(self, doc: MemoryDocument, reason: SessionInput, ending: Ending | None = None) -> Closed:
-        closed = super().end_now(doc, reason, ending)
+    def end_nowait(self, doc: MemoryDocument, reason: SessionInput, ending: Ending | None = None) -> Closed:
+        closed = super().end_nowait(doc, reason, ending)
         self._closed += 1
         closed = replace(closed, event=f"{closed.record.key}.{self._closed}")
         self._closings[closed.event] = self.now(), closed

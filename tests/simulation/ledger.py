@@ -126,8 +126,8 @@ class WatchedStore(MemoryStore):
         return self.replica
 
     @override
-    def claim_now(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
-        claimed = super().claim_now(key, principal, claim)
+    def claim_nowait(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
+        claimed = super().claim_nowait(key, principal, claim)
         self._watch(key, claim, claimed)
         return claimed
 
@@ -192,14 +192,14 @@ class WatchedStore(MemoryStore):
         return answered
 
     @override
-    def end_now(self, doc: MemoryDocument, reason: SessionInput, ending: Ending | None = None) -> Closed:
+    def end_nowait(self, doc: MemoryDocument, reason: SessionInput, ending: Ending | None = None) -> Closed:
         key = doc.record.key
         self.ledger.values[key] = _counter(doc)
         self.ledger.closings[key].append((self.now(), reason))
         if reason is SessionInput.GRACE_OVER:
             self._check_grace(doc)
         self.ledger.note(f"{self.writer} closes {key[:6]}: {reason.value}")
-        return super().end_now(doc, reason, ending)
+        return super().end_nowait(doc, reason, ending)
 
     def _check_grace(self, session: MemoryDocument) -> None:
         if self.now() < max(session.broke, session.settled) + session.record.grace:

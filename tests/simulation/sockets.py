@@ -1,6 +1,7 @@
 """Connections of `limpet serve` in the simulation: the real protocol class on simulated transports, in one process.
 
-Only this way the short path of a plain call is taken: the look after one turn, `submit_now`, `settle_now` and `keep_now`.
+Only this way the short path of a plain call is taken: the look after one turn (`answer_nowait`), `submit_nowait` and
+`settle_nowait`.
 
 The short path has windows of one pass of the loop. Random times would never meet in one turn. So everything here happens at
 multiples of `TICK`, and what arrives waits for a few turns of its process, most of it for the same number of turns: a cut, the

@@ -203,7 +203,7 @@ class Exchanges:
         name = self._runtime.random.token(12)
         return name if caller.span is None else f"{name}-{caller.span.mark}"
 
-    def submit_now(
+    def submit_nowait(
         self, key: str, caller: Caller, request: Request, digest: bytes, *, streams: bool
     ) -> SessionExchange | Duplicate | Refusal | None:
         """Claim an exchange and start it, or queue it, without waiting; None, with nothing done: use `submit`.
@@ -227,7 +227,7 @@ class Exchanges:
         access = runtime.access
         control = request.method in CONTROL or (access.collect_tool != "" and access.collects(request))
         claim = Claim(request.id, runtime.random.token(12), digest, control)
-        claimed = self._at_once.claim_now(key, caller.key, claim)
+        claimed = self._at_once.claim_nowait(key, caller.key, claim)
         if not isinstance(claimed, Claimed):
             return claimed
         if claimed.returned:
@@ -248,7 +248,7 @@ class Exchanges:
         *,
         streams: bool,
     ) -> SessionExchange | Repeat:
-        """Do the same as `submit` after a claim that `submit_now` has made was refused.
+        """Do the same as `submit` after a claim that `submit_nowait` has made was refused.
 
         The call that had the id ran in this process, and was not answered. So it is a duplicate also if it has ended
         meanwhile.
@@ -391,7 +391,7 @@ class Exchanges:
         happened = ExchangeInput.CLOSED if closed else ExchangeInput.CANCELLED
         await self.settle(exchange, Outcome(error=error, happened=happened))
 
-    def settle_now(self, exchange: SessionExchange, outcome: Outcome) -> bool:
+    def settle_nowait(self, exchange: SessionExchange, outcome: Outcome) -> bool:
         """End an exchange whose handler has returned, without waiting. False, with nothing done: use `settle`.
 
         This is `settle` for the most frequent end: the handler of a call in RUNNING has returned, and the POST that
@@ -408,7 +408,7 @@ class Exchanges:
         ):
             return False
         try:
-            self._at_once.settle_now(exchange.session.record.key, exchange.key, exchange.fence)
+            self._at_once.settle_nowait(exchange.session.record.key, exchange.key, exchange.fence)
         except (StoreError, SessionGone):
             return False
         session = exchange.session

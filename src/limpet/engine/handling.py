@@ -42,7 +42,7 @@ E_contra = TypeVar("E_contra", bound=Exchange, contravariant=True)
 class Ends(Protocol[E_contra]):
     """Ends an exchange with an outcome, unless it has ended."""
 
-    def settle_now(self, exchange: E_contra, outcome: Outcome) -> bool:
+    def settle_nowait(self, exchange: E_contra, outcome: Outcome) -> bool:
         """End it without waiting; False, with nothing done: use `settle`."""
 
     async def settle(self, exchange: E_contra, outcome: Outcome) -> None:
@@ -78,7 +78,7 @@ async def run(runtime: Runtime, exchange: E, ends: Ends[E], answer: Awaitable[by
     if task is not None and task.cancelling():
         # The handler has cancelled its own task: the cancellation may be raised at the next await here.
         runtime.spawn(ends.settle(exchange, outcome))
-    elif not ends.settle_now(exchange, outcome):
+    elif not ends.settle_nowait(exchange, outcome):
         await ends.settle(exchange, outcome)
 
 

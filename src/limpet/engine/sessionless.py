@@ -208,7 +208,7 @@ class SessionlessCalls:
         self._owners[exchange] = owner
         return True
 
-    def settle_now(self, exchange: Exchange, outcome: Outcome) -> bool:
+    def settle_nowait(self, exchange: Exchange, outcome: Outcome) -> bool:
         """End an exchange that is no task, unless it has ended. False, with nothing done: use `settle`."""
         if exchange.state is _TASK:
             return False
@@ -227,7 +227,7 @@ class SessionlessCalls:
 
     async def settle(self, exchange: Exchange, outcome: Outcome) -> None:
         """End the exchange, unless it has ended. Only the end of a task is stored."""
-        if self.settle_now(exchange, outcome):
+        if self.settle_nowait(exchange, outcome):
             return
         exchange.state, actions = step(exchange.state, outcome.happened)
         try:

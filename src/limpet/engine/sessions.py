@@ -140,7 +140,7 @@ class Sessions:
         described, at_once = runtime.back.initialize(record, caller), runtime.at_once
         if at_once is None or not isinstance(described, dict):
             return self._open(session_id, record, caller, described, duplex, charge)
-        evicted = at_once.open_now(record, evict=caller.key != ANONYMOUS)
+        evicted = at_once.open_nowait(record, evict=caller.key != ANONYMOUS)
         if isinstance(evicted, Refusal):
             return self._open(session_id, record, caller, described, duplex, charge)
         return self._report_opened(session_id, record, caller, evicted, described, duplex, charge)

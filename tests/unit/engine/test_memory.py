@@ -203,7 +203,7 @@ async def test_an_idle_session_has_no_table_of_its_own_also_after_a_call() -> No
 
         assert runtime.sessions[d.key] is d.session
         assert own_tables() == []
-        started = d.engine.exchanges.submit_now(d.key, CALLER, Request(1, CALL, {}), b"", streams=True)
+        started = d.engine.exchanges.submit_nowait(d.key, CALLER, Request(1, CALL, {}), b"", streams=True)
         assert isinstance(started, SessionExchange)
         assert own_tables() == ["exchanges", "exchanges", "ids"]
         assert started.task is not None

@@ -108,7 +108,7 @@ def test_sessions_claims_and_ends_need_no_await_unless_a_subclass_replaces_them(
             return await super().open(*args, **more)
 
     store, patched = MemoryStore(), MemoryStore()
-    patched.claim = patched.claim_now  # type: ignore[method-assign, assignment]
+    patched.claim = patched.claim_nowait  # type: ignore[method-assign, assignment]
     assert store.at_once is store
     assert Counting().at_once is None
     assert Opening().at_once is None

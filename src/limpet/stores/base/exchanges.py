@@ -36,16 +36,16 @@ class AtOnce(Protocol):
     both.
     """
 
-    def open_now(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
+    def open_nowait(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
         """Has the effect of `open`."""
 
     def charge_to(self, key: str, account: Account) -> None:
         """Charge the streams and kept answers of a session to an account: they are in the memory of this process."""
 
-    def claim_now(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
+    def claim_nowait(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         """Has the effect of `claim`."""
 
-    def settle_now(self, key: str, stream: str, fence: int) -> None:
+    def settle_nowait(self, key: str, stream: str, fence: int) -> None:
         """Has the effect of `settle` without a terminal message."""
 
 

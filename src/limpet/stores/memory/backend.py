@@ -169,9 +169,9 @@ class MemoryBackend(SessionCommands):
             del self._subscribers[uri]
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
-        return self.open_now(record, evict=evict)
+        return self.open_nowait(record, evict=evict)
 
-    def open_now(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
+    def open_nowait(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
         if record.key in self._sessions:
             return []
         evicted: list[Closed] = []
@@ -181,7 +181,7 @@ class MemoryBackend(SessionCommands):
             if not idle:
                 return Refusal.FULL
             oldest = min(idle, key=lambda doc: doc.touched)
-            evicted.append(self.end_now(oldest, SessionInput.EVICTED))
+            evicted.append(self.end_nowait(oldest, SessionInput.EVICTED))
         doc = MemoryDocument(record, self.now())
         # Eviction may have removed the principal's entry: look it up again.
         self._sessions[record.key] = self._principals[record.principal][record.key] = doc
@@ -195,11 +195,11 @@ class MemoryBackend(SessionCommands):
             return None
         reason = why(doc)
         if reason is not None:
-            return self.end_now(doc, reason, ending)
+            return self.end_nowait(doc, reason, ending)
         self.applied(doc)
         return None
 
-    def end_now(self, doc: MemoryDocument, reason: SessionInput, ending: Ending | None = None) -> Closed:
+    def end_nowait(self, doc: MemoryDocument, reason: SessionInput, ending: Ending | None = None) -> Closed:
         """Close and forget a session."""
         left = close(doc, reason, ending, self.at())
         record = doc.record

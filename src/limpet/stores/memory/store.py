@@ -79,7 +79,7 @@ class MemoryStore(MemoryBackend, MemoryState, TaskMethods, OneProcess):
         """Charge the state, subscriptions and tasks of principals to a ledger."""
         self._kept.charged.ledger = self._tasks.charged.ledger = ledger
 
-    def claim_now(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
+    def claim_nowait(self, key: str, principal: str, claim: Claim) -> Claimed | Duplicate | Refusal:
         doc = self._sessions.get(key)
         if doc is None:
             return Refusal.NO_SESSION
@@ -89,7 +89,7 @@ class MemoryStore(MemoryBackend, MemoryState, TaskMethods, OneProcess):
             self.applied(doc)
         return claimed
 
-    def settle_now(self, key: str, stream: str, fence: int) -> None:
+    def settle_nowait(self, key: str, stream: str, fence: int) -> None:
         doc = self._sessions.get(key)
         if doc is None:
             raise SessionGone

@@ -76,7 +76,7 @@ class AsgiChannel:
     async def write(self, part: bytes) -> None:
         await self._send({"type": "http.response.body", "body": part, "more_body": True})
 
-    def write_now(self, _part: bytes) -> bool:
+    def write_nowait(self, _part: bytes) -> bool:
         """Leave it to `write`: every write may have to wait."""
         return False
 

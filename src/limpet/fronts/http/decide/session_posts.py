@@ -189,7 +189,7 @@ class Posts:
     ) -> Awaitable[Answer | None]:
         """Start a request; await it to answer it. The request has started if the store need not be awaited."""
         exchanges, streams = self.engine.exchanges, self.mode != "json"
-        started = exchanges.submit_now(key, caller, request, digest, streams=streams)
+        started = exchanges.submit_nowait(key, caller, request, digest, streams=streams)
         if isinstance(started, SessionExchange):
             return PostedCall(self, started, response)
         # From here on the end of the connection is noticed, before the store is awaited.

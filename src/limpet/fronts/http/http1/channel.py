@@ -270,9 +270,9 @@ class SocketChannel(Struct, eq=False, weakref=True):
     async def write(self, part: bytes) -> None:
         """Send a part of the body."""
         await self.flow()
-        self.write_now(part)
+        self.write_nowait(part)
 
-    def write_now(self, part: bytes) -> bool:
+    def write_nowait(self, part: bytes) -> bool:
         """Send a part of the body if it need not wait; False, with nothing written: use `write`."""
         if self.is_lost or self.connection.is_full or (self._end and not self.is_flowing()):
             return False

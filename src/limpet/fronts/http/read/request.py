@@ -113,7 +113,7 @@ class Channel(Protocol):
     async def write(self, part: bytes) -> None:
         """Send a part of the body."""
 
-    def write_now(self, part: bytes) -> bool:
+    def write_nowait(self, part: bytes) -> bool:
         """Send a part of the body if it need not wait; False, with nothing written: use `write`."""
 
     async def end(self) -> None:

@@ -315,7 +315,7 @@ class WaitingResponse(Struct, eq=False):
             Gone: the connection is gone, or has taken nothing for the time of a stall. Servers other than `limpet
                 serve` do not report the taken bytes: there one write may take that time.
         """
-        if self.gone or not self.channel.write_now(chunk):
+        if self.gone or not self.channel.write_nowait(chunk):
             await self._wait_for(lambda: self.channel.write(chunk))
 
     async def _end_stream(self) -> None:

@@ -206,7 +206,9 @@ async def ended(back: ScriptedBack) -> ExchangeState:
 
 def submitted(engine: Engine, key: str, caller: Caller, method: str = "tools/call") -> object:
     """Submit a request of this session on the short path."""
-    return engine.exchanges.submit_now(key, caller, Request(7, method, {"name": "plain"}), b"", streams=True)
+    return engine.exchanges.submit_nowait(
+        key, caller, Request(7, method, {"name": "plain"}), b"", streams=True
+    )
 
 
 @virtual_test
