@@ -28,7 +28,7 @@ MOST_BYTES: Final = 1 << 20
 """Bytes of lines that wait for the thread."""
 _PAUSE_SECONDS: Final = 0.1
 """Seconds that the thread waits after a write: the lines of this time are one write. A thread that waits for the
-interpreter's lock is woken in vain by each callback of the event loop until it has it. So a wake-up for each of the
+interpreter's lock is woken by each callback of the event loop until it has it. So a wake-up for each of the
 100 lines of a second took 7 % of the processor time of plain calls (2 of 28 µs)."""
 _LAST_SECONDS: Final = 2.0
 """Seconds that the end of the process waits for the last lines."""

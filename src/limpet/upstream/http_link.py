@@ -381,7 +381,7 @@ class HttpLink:
     # HTTP
 
     async def _judged(self, refusal: LimpetError, headers: Mapping[str, str]) -> LimpetError:
-        """Return what a refusal means: a server may not know the session any more."""
+        """Return the error that a refusal means: a server may not know the session any more."""
         if not isinstance(refusal, Doubtful):
             return refusal
         if await self._pings.join("", lambda: self._ask_whether_unknown({**headers, **POST_HEADERS})):

@@ -27,7 +27,7 @@ Returns the result as anything the encoder takes, `msgspec.Raw` included; raises
 Ticket = tuple[object, RequestId]
 """A request by its link and id."""
 ChargeRequest = Callable[[int], object | None]
-"""Returns what holds the charge for so many bytes; None: there is no memory for them."""
+"""Returns the object that holds the charge for so many bytes; None: there is no memory for them."""
 UNSENT: Final = 1_024
 """Responses to pings, and refusals, that may wait to be sent. A server that does not read them gets no more."""
 

@@ -95,7 +95,7 @@ class SharedDocument(NotedDocument):
     def commit(
         self, writer: str, number: int, acknowledged: int, mark: float, *, compares: bool = True
     ) -> Commit:
-        """Make a commit of what was collected. Without `compares`, one that is exact has no conditions besides."""
+        """Make a commit of the collected changes. Without `compares`, an exact one has no other conditions."""
         self.numbers = (self.known[0] + 1, mark, *self.numbers)
         put: dict[str, bytes] = {}
         delete: list[str] = []
