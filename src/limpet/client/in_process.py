@@ -22,6 +22,8 @@ BEHIND: Final = 256
 _STARTED_HERE: Final[WeakKeyDictionary[Engine, int]] = WeakKeyDictionary()
 """Engines that a duplex started, with the number of their duplexes. The last duplex stops the engine, so that the
 next one may start it on another event loop, as tests do."""
+_STOPPING: Final[WeakKeyDictionary[Engine, asyncio.Task[None]]] = WeakKeyDictionary()
+"""Engines that their last duplex stops."""
 
 
 class InProcessDuplex:
@@ -43,7 +45,9 @@ class InProcessDuplex:
         return "it is a server of this process"
 
     async def start(self) -> None:
-        """Start the server if it is not running."""
+        """Start the server if it is not running; after its stop, if the last duplex stops it now."""
+        while (stopping := _STOPPING.get(self._engine)) is not None:
+            await asyncio.wait({stopping})
         if not self._engine.started or self._engine in _STARTED_HERE:
             _STARTED_HERE[self._engine] = _STARTED_HERE.get(self._engine, 0) + 1
             self._counts = True
@@ -82,7 +86,10 @@ class InProcessDuplex:
         _STARTED_HERE[self._engine] -= 1
         if not _STARTED_HERE[self._engine]:
             del _STARTED_HERE[self._engine]
-            await self._engine.aclose()
+            stopping = asyncio.get_running_loop().create_task(self._engine.aclose())
+            _STOPPING[self._engine] = stopping
+            stopping.add_done_callback(lambda _: _STOPPING.pop(self._engine, None))
+            await asyncio.shield(stopping)
 
     async def _deliver(self, message: bytes) -> None:
         if self._closed:

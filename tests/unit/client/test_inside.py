@@ -7,6 +7,8 @@ from typing import Any, Final
 import pytest
 
 from limpet import Client, Context, Limits, Principal, Server, Settings
+from limpet.client.in_process import InProcessDuplex
+from limpet.engine.caller import Caller
 from limpet.errors import ClientError, ConfigError, LimpetError, McpError, ToolError
 from limpet.protocol.types import CreateMessageParams
 from tests.support import async_test, virtual_test
@@ -300,3 +302,36 @@ async def test_listening_ends_with_the_client(version: str) -> None:
         await anext(changes)
     assert changes._keeping is not None
     await asyncio.wait({changes._keeping})
+
+
+@virtual_test
+async def test_a_duplex_that_begins_while_the_last_one_stops_the_server_starts_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopping, may_stop = asyncio.Event(), asyncio.Event()
+
+    server = make()
+    drain = server.engine.drain
+
+    async def drain_slowly(*, answerable: bool) -> None:
+        stopping.set()
+        await may_stop.wait()
+        await drain(answerable=answerable)
+
+    monkeypatch.setattr(server.engine, "drain", drain_slowly)
+
+    async def leave() -> None:
+        async with Client(server):
+            pass
+
+    leaving = asyncio.create_task(leave())
+    await stopping.wait()
+    duplex = InProcessDuplex(server.engine, Caller(""))
+    starting = asyncio.create_task(duplex.start())
+    await asyncio.sleep(1)
+    assert not starting.done()
+    may_stop.set()
+    await asyncio.gather(leaving, starting)
+    assert server.engine.started
+    await duplex.aclose()
+    assert not server.engine.started
