@@ -182,14 +182,16 @@ class Judge:
         """A call may be lost only with its replica, and its client receives the error in time."""
         self.unknown += 1
         lives = [self._lives[entry.replica] for entry in starts if entry.replica in self._lives]
-        # Without a start its replica ended between claim and handler, and no journal names that replica.
-        suspects = lives or list(self._lives.values())
+        # Without a start its replica ended between claim and handler, and no journal names that replica. Nor does one
+        # name the replica of a lost request that collects a call which was handed over: it has an id of its own.
+        is_own = call.answer["id"] == call.id
+        suspects = lives if is_own and lives else list(self._lives.values())
         hurt = any(_hurt(life, call.began, call.ended) for life in suspects)
         away = self._outage(call.began, call.ended)
         if hurt or away:
-            reason = "its replica" if hurt and lives else "a replica" if hurt else away
+            reason = "its replica" if hurt and suspects is lives else "a replica" if hurt else away
             self.excused[f"an unknown outcome: {reason} had failed"] += 1
-            for life in lives:
+            for life in lives if is_own else ():
                 if life.ended is not None and call.began < life.ended < call.ended:
                     self._reaped(call, life.ended)
         else:
