@@ -134,17 +134,6 @@ async def test_malformed_arrays_get_400(body: bytes) -> None:
 
 
 @front_test
-async def test_an_array_has_at_most_100_messages_and_a_longer_one_runs_nothing() -> None:
-    async with bench() as b:
-        p = await opened(b)
-        assert len(answers(await p.post([request(n, "ping") for n in range(100)]).done())) == 100
-        refused = await p.post([call_of(n, "quick") for n in range(101)]).done()
-        assert refused.status == 400
-        assert "at most 100 messages" in refused.json["error"]["message"]
-        assert b.runs == []
-
-
-@front_test
 async def test_always_json_waits_for_all_of_them() -> None:
     async with bench(response="json") as b:
         p = await opened(b)
