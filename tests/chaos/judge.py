@@ -401,9 +401,10 @@ class Judge:
         ]
 
     def _availability(self) -> None:
-        for at in self._notes.unavailable:
-            # A replica that wakes without its lease refuses work until it has another.
-            if not self._troubled(at - LATE, at) and not any(
+        for asked, at in self._notes.unavailable:
+            # A replica that wakes without its lease refuses work until it has another; and a request may have waited
+            # for the home of its session.
+            if not self._troubled(min(asked, at - LATE), at) and not any(
                 _leaves(life, at) for life in self._lives.values()
             ):
                 self._violate("I12", f"a replica sent a call away at {at:.3f}, and nothing was wrong")

@@ -121,6 +121,7 @@ class Modern:
             async with _connected(self._port) as connection:
                 connection.cut_at = cut
                 call.posts += 1
+                call.asked = time.time()
                 response = await sessionless(
                     self._port, "tools/call", stated, id=call.id, token=self._token, on=connection
                 )
@@ -135,7 +136,7 @@ class Modern:
     async def _read(self, call: Call, response: Response) -> bool:
         if response.status in AGAIN:
             if response.status == 503 and "jsonrpc" in (await response.body()).decode(errors="replace"):
-                self._notes.unavailable.append(time.time())
+                self._notes.unavailable.append((call.asked, time.time()))
             await self._pause()
             return False
         async for message in response.messages():

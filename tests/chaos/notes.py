@@ -117,6 +117,8 @@ class Call(Struct, kw_only=True, tag="call", tag_field="kind"):
     era: str = "2025"
     began: float = 0.0
     ended: float = 0.0
+    asked: float = 0.0
+    """When its last request was sent."""
     answer: Any = None
     gave_up: str = ""
     """Why its client stopped waiting; empty if it did not."""
@@ -178,8 +180,8 @@ class Notes(Struct, kw_only=True, tag="notes", tag_field="kind"):
     calls: list[Call] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     statuses: dict[str, int] = field(default_factory=dict)
-    unavailable: list[float] = field(default_factory=list)
-    """When a replica said 503."""
+    unavailable: list[tuple[float, float]] = field(default_factory=list)
+    """When a request was sent, and when a replica said 503: it may have waited for another replica."""
     secrets: list[str] = field(default_factory=list)
     """Session ids and tokens: in no log."""
     sessions: dict[str, float] = field(default_factory=dict)

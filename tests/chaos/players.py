@@ -255,6 +255,7 @@ class Player:
         try:
             connection = await Clipped.open(self.client.port)
             cut_at = self._prepare(connection, trick, len(body))
+            call.asked = time.time()
             # Closed on one side, or read late: this has happened also if the call ends well.
             fired = trick is not None and trick.place in {"half", "slow"}
             if call.last_id:
@@ -294,6 +295,7 @@ class Player:
         connection: Connection | None = None
         try:
             connection = await Connection.open(self.client.port)
+            call.asked = time.time()
             response = await self.client.post(
                 request(next(self.client.numbers), "tools/call", params), on=connection
             )
@@ -366,7 +368,7 @@ class Player:
                 call.refused += 1
             case 429 | 503 if ours:
                 # The judge looks whether a replica had a reason to send the call away.
-                self.notes.unavailable.append(time.time())
+                self.notes.unavailable.append((call.asked, time.time()))
             case 502 | 503 | 504 if not ours:
                 self.notes.count("balancer had no replica")
             case 400 | 408 if not ours:

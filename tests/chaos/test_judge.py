@@ -126,6 +126,14 @@ def test_a_lost_call_needs_a_reason_at_its_replica_or_at_that_of_its_collection(
     assert [one.law for one in judge.violations] == laws
 
 
+@pytest.mark.parametrize(("asked", "laws"), [(15.0, []), (19.5, ["I12"])])
+def test_a_refusal_needs_a_reason_while_its_request_waited(asked: float, laws: list[str]) -> None:
+    notes = Notes(unavailable=[(asked, 20.0)])
+    judge = Judge(replace(a_history(lives=[Life("a.1", 1, 0.0, stopped=[(9.0, 16.0)])]), notes=notes))
+    judge._availability()
+    assert [one.law for one in judge.violations] == laws
+
+
 FAILOVER = Outage(5.0, 7.0, "failover", lost=True)
 
 
