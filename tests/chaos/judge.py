@@ -184,7 +184,7 @@ class Judge:
         lives = [self._lives[entry.replica] for entry in starts if entry.replica in self._lives]
         # Without a start its replica ended between claim and handler, and no journal names that replica. Nor does one
         # name the replica of a lost request that collects a call which was handed over: it has an id of its own.
-        is_own = call.answer["id"] == call.id
+        is_own = call.answer.get("id", call.id) == call.id
         suspects = lives if is_own and lives else list(self._lives.values())
         hurt = any(_hurt(life, call.began, call.ended) for life in suspects)
         away = self._outage(call.began, call.ended)

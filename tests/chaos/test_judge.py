@@ -112,13 +112,20 @@ def test_a_stream_that_is_not_as_promised_is_a_fault(received: list[Received], l
 
 @pytest.mark.parametrize(
     ("answered", "frozen", "laws"),
-    [(1, "a.1", []), (1, "b.1", ["I1"]), (2, "b.1", []), (2, "", ["I1"])],
-    ids=["its replica froze", "another one froze", "that of its collection froze", "none froze"],
+    [(1, "a.1", []), (1, "b.1", ["I1"]), (None, "b.1", ["I1"]), (2, "b.1", []), (2, "", ["I1"])],
+    ids=[
+        "its replica froze",
+        "another one",
+        "another one, of a task",
+        "that of its collection",
+        "none froze",
+    ],
 )
 def test_a_lost_call_needs_a_reason_at_its_replica_or_at_that_of_its_collection(
-    answered: int, frozen: str, laws: list[str]
+    answered: int | None, frozen: str, laws: list[str]
 ) -> None:
-    lost = {"id": answered, "error": {"code": -31002, "message": "lost"}}
+    error: dict[str, Any] = {"error": {"code": -31002, "message": "lost"}}
+    lost = error if answered is None else error | {"id": answered}
     stops = {frozen: [(3.0, 10.0)]}
     lives = [Life(name, 1, 0.0, stopped=stops.get(name, [])) for name in ("a.1", "b.1")]
     judge = Judge(a_history(a_call(answer=lost, ended=11.0), lives=lives))
