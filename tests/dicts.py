@@ -53,7 +53,7 @@ from limpet.stores.shared.commit import (
 from limpet.stores.shared.draft import opened
 from limpet.stores.shared.fields import TABLES, decode_value
 from limpet.stores.shared.sessions import SharedSessions
-from limpet.stores.shared.shelf import Erasure, Piece, Stored
+from limpet.stores.shared.shelf import Erasure, NotKept, Piece, Stored
 
 
 class DictSession:
@@ -76,10 +76,10 @@ class DictSession:
         for stream, added in events.items():
             self.logs[stream].update({seq: (tag, data) for (seq, tag), data in added})
 
-    def commit(self, commit: Commit) -> Reply:
-        """Compare and apply."""
+    def commit(self, commit: Commit, spare: int) -> Reply:
+        """Compare and apply; `spare`: the kept bytes that the principal may still add."""
         if commit.exact == self.numbers:
-            return self._apply(commit, commit.after)
+            return self._apply(commit, commit.after, spare)
         verdict = fate(commit, int(self.fields.get(f"o:{commit.writer}", 0)))
         if verdict is not CommitFate.APPLY:
             return Done(self.numbers, sent_before=True) if verdict is CommitFate.BEFORE else LostWrites()
@@ -90,9 +90,11 @@ class DictSession:
         numbers = merged(commit, self.numbers)
         if differ or numbers is None:
             return Stale(self.numbers, differ)
-        return self._apply(commit, numbers)
+        return self._apply(commit, numbers, spare)
 
-    def _apply(self, commit: Commit, numbers: bytes) -> Done:
+    def _apply(self, commit: Commit, numbers: bytes, spare: int) -> Done:
+        if commit.keeps > max(spare, 0):
+            raise NotKept
         self.numbers = numbers
         self.fields |= commit.put
         for name in commit.delete:
@@ -174,7 +176,7 @@ class DictStore(SharedSessions, MemoryState, TaskMethods, OneProcess):
         if session is None:
             return None
         before, kept = session.numbers, session.number("kept")
-        reply = session.commit(commit)
+        reply = session.commit(commit, self._kept.spare(session.record.principal))
         if session.numbers != before:
             self._kept.add(session.record.principal, int(session.number("kept") - kept))
             self.over: int = self._bytes() - self._limits.streams_bytes
@@ -291,11 +293,6 @@ class DictStore(SharedSessions, MemoryState, TaskMethods, OneProcess):
                     and not TABLES["exchanges"].decode(session.fields["x:" + name[2:]]).reader
                 ):
                     yield ended, (key, name[2:])
-
-    async def spare_kept(self, key: str) -> int:
-        """Return the kept bytes that the principal of a session may still add."""
-        session = self.shelves.sessions.get(key)
-        return 0 if session is None else self._kept.spare(session.record.principal)
 
     async def totals(self) -> Totals:
         """Return the totals of all sessions."""

@@ -150,7 +150,7 @@ class Writer:
             self.number += 1
             self.doc.collect()
             commit = self.doc.commit(self.name, self.number, self.number - 1, float(len(self.name)))
-            reply = self.session.commit(commit)
+            reply = self.session.commit(commit, 10**9)
             if isinstance(reply, Done):
                 self.doc.accept(reply, commit)
                 return result

@@ -110,6 +110,7 @@ class PostgresDocuments(Bell):
                 list(commit.cut.values()) if commit.cut else None,
                 list(commit.drop) if commit.drop else None,
                 uris,
+                self._limits.principal_kept_bytes if commit.keeps > 0 else None,
             )
         try:
             # A commit that changes the sum of a principal goes alone: others may wait for that row, and hold a session

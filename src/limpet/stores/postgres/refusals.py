@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from limpet.errors import StoreError, StoreUnavailable
 from limpet.stores.shared.answers import Later
-from limpet.stores.shared.shelf import NoRoom
+from limpet.stores.shared.shelf import NoRoom, NotKept
 
 
 class Reaction(Enum):
@@ -52,6 +52,8 @@ REFUSALS: Final[dict[str, tuple[Reaction, str]]] = {
     "3D000": (Reaction.REFUSE, "the database of the store's URL does not exist"),
 }  # fmt: skip
 """The SQLSTATE, our reaction, and the reason. Any other answer is a fault in Limpet."""
+KEPT: Final = "LMKPT"
+"""Raised by our function for a commit (sql/functions.sql): its principal may not keep so much."""
 POOLED: Final = frozenset(("26000", "42P05"))
 
 
@@ -63,6 +65,8 @@ def code_of(error: BaseException | None) -> str:
 
 def translated(error: Exception) -> Exception:
     """Return the exception for the sender of a statement that PostgreSQL has refused."""
+    if code_of(error) == KEPT:
+        return NotKept()
     then, reason = REFUSALS.get(code_of(error), (None, ""))
     if then is Reaction.FULL:
         return NoRoom(f"the store cannot be written now: {reason}")

@@ -83,9 +83,6 @@ class PostgresSessions(PostgresDocuments):
             start += len(rows)
         return None
 
-    async def spare_kept(self, key: str) -> int:
-        return self._limits.principal_kept_bytes - int(await self._one("spare_kept", key))
-
     @override
     async def look(self, key: str) -> Status | None:
         rows = await self._run("look", key)

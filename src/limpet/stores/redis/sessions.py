@@ -197,10 +197,6 @@ class SessionMethods(RedisDocuments, StateMethods):
         """Return none: `_make_room` asks the shared slot."""
         return None
 
-    async def spare_kept(self, key: str) -> int:  # noqa: ARG002
-        """Return all of it: `subscribe` asks the shared slot."""
-        return self._limits.principal_kept_bytes
-
     async def sweep(self) -> list[Closed]:
         """Close the sessions that are due. For the others, set the time of the next check."""
         await self.index("sweep_tasks")

@@ -92,6 +92,8 @@ class Commit(Struct):
     renews: bool = False
     """Everything of the session is kept for these seconds from now on. Most commits do not need it: it is kept for
     longer than that."""
+    keeps: int = 0
+    """By how many bytes it changes what the session keeps (`kept`). A store whose sums lie elsewhere ignores it."""
     frees: bool = False
     """It only ends and forgets: it is applied also if the store has no room for anything new."""
 

@@ -41,10 +41,10 @@ from limpet.stores.shared.entry import KnownSession, RuleCommand
 from limpet.stores.shared.fields import Unreadable
 from limpet.stores.shared.heads import NeedsIndex
 from limpet.stores.shared.known import KnownSessions
-from limpet.stores.shared.shelf import NoRoom
+from limpet.stores.shared.shelf import NoRoom, NotKept
 from limpet.stores.shared.tables import ABSENT, NeedsAll
 
-_HINT, _SIZE, _STATE = PLACES["hint"], PLACES["size"], PLACES["state"]
+_HINT, _SIZE, _STATE, _KEPT = (PLACES[name] for name in ("hint", "size", "state", "kept"))
 _COMBINED: Final = 128
 _COMBINED_BYTES: Final = 1024 * 1024
 """Commands in one commit, and their bytes. One command may have more."""
@@ -178,6 +178,9 @@ class CommandRounds(KnownSessions):
             for one in commands:
                 one.reset()
             await self._drop(entry.key, error)
+        except NotKept:
+            entry.unknown()
+            await self._apart(entry, commands)
         except NoRoom as full:
             entry.unknown()
             rest = [one for one in commands if one.rule in self.frees]
@@ -194,6 +197,13 @@ class CommandRounds(KnownSessions):
         self._note_refused_ends(entry, commands)
         if self._taken:
             self._wake_taken()
+
+    async def _apart(self, entry: KnownSession, commands: list[RuleCommand]) -> None:
+        """The principal may not keep all of it: refuse the commands for which there is no room."""
+        for one in commands:
+            one.reset()
+            if len(commands) > 1:
+                await self._try_round(entry, [one])
 
     async def _decide(self, entry: KnownSession, commands: list[RuleCommand]) -> None:
         is_current = False
@@ -308,11 +318,12 @@ class CommandRounds(KnownSessions):
         commit.frees = entry.lost is None and (
             not is_changed or self.frees.issuperset([one.rule for one in commands])
         )
+        commit.keeps = int(doc.kept - doc.known[_KEPT])
         if doc.told:
             commit.told = self._for_others(doc)
         try:
             reply = await self.commit(entry.key, commit)
-        except NoRoom:
+        except (NoRoom, NotKept):
             raise
         except BaseException:
             self._doubt_commit(entry, doc, commit)

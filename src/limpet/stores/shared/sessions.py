@@ -28,6 +28,10 @@ beginning."""
 class SharedSessions(CommandRounds):
     """All commands that concern one session."""
 
+    async def spare_kept(self, key: str) -> int:  # noqa: ARG002
+        """Return all that a principal may keep: the commit is refused if it is too much."""
+        return self._limits.principal_kept_bytes
+
     # The work of dead replicas
 
     async def left_by(self, owner: str, key: str) -> list[Orphan] | None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from limpet.core.lifecycle import SessionInput
 from limpet.core.records import SessionRecord, WakeUp
 from limpet.core.stream import Event
-from limpet.errors import StoreUnavailable
+from limpet.errors import LimpetError, StoreUnavailable
 from limpet.stores.shared.commit import Commit, Reply
 
 
@@ -66,6 +66,10 @@ class NoRoom(StoreUnavailable):
     """The store keeps nothing new now, and has not applied the commit. One that only `frees` would be applied."""
 
 
+class NotKept(LimpetError):
+    """The principal of the session may not keep so much. Nothing of the commit is applied."""
+
+
 class Shelf(Protocol):
     """The primitives for documents and logs."""
 
@@ -89,6 +93,8 @@ class Shelf(Protocol):
            writes are lost (LostWrites).
         4. Without `commit.compare`: Stale, with all fields.
         5. Else compare fields and numbers (`merged`): Stale if any differs. Else apply, with the merged numbers.
+
+        Before it is applied: NotKept is raised if `commit.keeps` is more than the principal may still add.
 
         To apply is: store the numbers, the fields, the events, and `o:<writer>`, which becomes `commit.number`; send
         the wake-ups.

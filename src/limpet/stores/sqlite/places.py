@@ -54,9 +54,3 @@ def _evict(tx: Transaction, principal: str) -> Closed | None:
     closed = Closed(record, SessionInput.EVICTED, f"{key}.{sid}")
     outbox.post(tx, closed)
     return closed
-
-
-def spare_kept(tx: Transaction, key: str) -> int:
-    """Return the kept bytes (`limpet.core.rules.state`) that the principal of a session may still add."""
-    known: int = tx.one("SELECT bytes FROM kept JOIN session USING (principal) WHERE key = ?", key) or 0
-    return tx.limits.principal_kept_bytes - known

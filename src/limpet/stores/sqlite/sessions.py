@@ -83,7 +83,6 @@ class SqliteSessions(SharedSessions):
     sessions: Final = reads(shelf.sessions)
     subscribers: Final = reads(shelf.subscribers)
     oldest_finished: Final = reads(shelf.oldest_finished)
-    spare_kept: Final = reads(places.spare_kept)
     look: Final = reads(overview.look)
     sessions_after: Final = reads(overview.sessions_after)
     totals: Final = reads(overview.totals)

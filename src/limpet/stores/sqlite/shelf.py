@@ -35,7 +35,7 @@ from limpet.stores.shared.commit import (
     unpack,
 )
 from limpet.stores.shared.fields import TABLES
-from limpet.stores.shared.shelf import Erasure, Piece, Stored
+from limpet.stores.shared.shelf import Erasure, NotKept, Piece, Stored
 from limpet.stores.sqlite import outbox, state
 from limpet.stores.sqlite.transaction import Transaction
 
@@ -111,6 +111,8 @@ def commit(tx: Transaction, key: str, commit: Commit) -> Reply:
         after = found
     if not commit.frees and any(name[:2] == "x:" for name in commit.put):
         tx.must_live(commit.writer.rpartition("/")[0])
+    if commit.keeps > 0 and not tx.may_keep(principal, commit.keeps):
+        raise NotKept
     if writer != commit.writer:
         # First: the commit may forget the writer before.
         _change_writer(tx, sid, writer, number, commit.writer)

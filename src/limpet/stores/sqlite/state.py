@@ -74,8 +74,7 @@ def apply(tx: Transaction, area: str, fields: Sequence[str], write: StateWrite) 
     if found.head != write.known or found.results or not found.cells.keys().isdisjoint(write.absent):
         return found
     [principal, _] = _stored(tx, area) or ("", b"")
-    kept = tx.one("SELECT bytes FROM kept WHERE principal = ?", principal) or 0
-    if write.grows > max(tx.limits.principal_kept_bytes - kept, 0):
+    if not tx.may_keep(principal, write.grows):
         return False
     tx.keep(principal, write.grows)
     last: int = tx.one(

@@ -113,6 +113,11 @@ class Transaction:
         """Count bytes of logs. Their total changes once, before the commit."""
         self.grown += change
 
+    def may_keep(self, principal: str, more: int) -> bool:
+        """Return True if a principal may keep so many more bytes."""
+        kept = self.one("SELECT bytes FROM kept WHERE principal = ?", principal) or 0
+        return more <= max(self.limits.principal_kept_bytes - kept, 0)
+
     def keep(self, principal: str, change: int) -> None:
         """Count kept bytes of a principal (`limpet.core.rules.state`)."""
         if change:

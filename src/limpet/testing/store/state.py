@@ -232,3 +232,16 @@ class StateContract(Contract):
         assert sorted(await store.subscribers(uris[0])) == sorted([two, other])
         assert await store.close(one, SessionInput.DELETED) is not None
         assert await fill(bench, [two]) == [two]
+
+    @scenario(principal_kept_bytes=TOTAL)
+    async def test_subscriptions_at_once_stay_within_the_total(self, bench: Bench) -> None:
+        store, keys = bench.store, await opened(bench, 3)
+        wanted = [(keys[number % 3], f"test://{number:02}/{'x' * SIZE}") for number in range(12)]
+        done = await asyncio.gather(
+            *(store.subscribe(*one) for one in wanted), store.change(keys[0], level="error")
+        )
+        granted = {one for one, is_granted in zip(wanted, done[:-1], strict=True) if is_granted}
+        assert len(granted) == 5
+        assert {one for one in wanted if one[0] in await store.subscribers(one[1])} == granted
+        kept = [found.kept_bytes for key in keys if (found := await store.look(key)) is not None]
+        assert sum(kept) <= TOTAL

@@ -47,7 +47,7 @@ CREATE FUNCTION {schema}.commit_{v}(
     p_put bytea[], p_values bytea[], p_delete bytea[], p_lives text,
     p_compare bytea[] = NULL, p_known bytea[] = NULL, p_conditions double precision[] = NULL,
     p_streams text[] = NULL, p_seqs bigint[] = NULL, p_tags bigint[] = NULL, p_data bytea[] = NULL, p_cut text[] = NULL, p_until bigint[] = NULL,
-    p_drop text[] = NULL, p_uris bytea[] = NULL
+    p_drop text[] = NULL, p_uris bytea[] = NULL, p_most bigint = NULL
 ) RETURNS {schema}.reply_{v} LANGUAGE plpgsql SET lock_timeout = '2s' AS $$
 #variable_conflict use_column
 DECLARE
@@ -183,6 +183,10 @@ BEGIN
     END IF;
     IF held <> 0 THEN
         PERFORM {schema}.keep_{v}(whose, held);
+        IF held > 0 AND (SELECT k.bytes FROM {schema}.kept k WHERE k.principal = whose) > p_most THEN
+            -- Nothing of the commit is applied.
+            RAISE 'too much is kept' USING ERRCODE = 'LMKPT';
+        END IF;
     END IF;
     RETURN r;
 END $$;

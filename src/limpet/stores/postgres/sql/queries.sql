@@ -4,7 +4,7 @@
 SELECT {schema}.commit_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 --## commit_more
-SELECT {schema}.commit_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+SELECT {schema}.commit_{v}($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
 
 --## load
 SELECT s.numbers, s.more, s.writer, s.number, extract(epoch FROM clock_timestamp())::double precision, f.names, f.vals
@@ -56,9 +56,6 @@ SELECT key FROM {schema}.subscription JOIN {schema}.session USING (sid) WHERE di
 SELECT s.key, substring(f.name FROM 3), x.value FROM {schema}.field f JOIN {schema}.session s USING (sid)
 JOIN {schema}.field x ON x.sid = f.sid AND x.name = '\x783a'::bytea || substring(f.name FROM 3)
 WHERE f.ended IS NOT NULL ORDER BY f.ended LIMIT $1 OFFSET $2
-
---## spare_kept
-SELECT coalesce((SELECT bytes FROM {schema}.kept k JOIN {schema}.session s ON s.principal = k.principal WHERE s.key = $1), 0)
 
 --## look
 SELECT s.key, s.numbers, coalesce((SELECT held FROM {schema}.area WHERE name = s.key AND due IS NULL), 0),
