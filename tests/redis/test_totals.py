@@ -16,6 +16,7 @@ from limpet.errors import SessionGone, StateError
 from limpet.stores.redis.core import hashed
 from limpet.stores.redis.link import Single
 from limpet.stores.redis.store import RedisStore
+from limpet.stores.shared.commit import Commit, Reply
 from limpet.testing.store.bench import record
 from limpet.testing.store.limits import tight
 from tests.redis.links import Lossy
@@ -28,7 +29,7 @@ FACTS: Final = """
 local fields, head, bytes = redis.call('HGETALL', KEYS[1] .. ':k'), nil, 0
 for index = 1, #fields, 2 do
   if fields[index] == 'h' then head = cmsgpack.unpack(fields[index + 1]) end
-  local value = string.sub(fields[index], 1, 2) == 'f:' and string.match(fields[index + 1], '^%d+ (.*)$')
+  local value = string.match(fields[index], '^f:%Z') and string.match(fields[index + 1], '^%d+ (.*)$')
   if value then bytes = bytes + #fields[index] - 2 + #value + 256 end
 end
 if not head then return '' end
@@ -197,3 +198,39 @@ async def test_the_room_of_a_subscription_counts_once_although_every_reply_is_lo
             assert kept(server, "s")["subs"] == growth(None, len("file:///a"))
             await store.unsubscribe("s", "file:///a")
             assert kept(server, "s")["subs"] == 0
+
+
+@async_test
+async def test_subscriptions_of_one_uri_at_once_are_held_once(server: RedisServer) -> None:
+    replicas = [RedisStore(server.url, replica=f"r{number}") for number in range(2)]
+    async with all_closed(*replicas):
+        await replicas[0].open(record("s", "p"), evict=False)
+        for _ in range(2):
+            assert all(await asyncio.gather(*(store.subscribe("s", "file:///a") for store in replicas * 3)))
+            assert kept(server, "s")["subs"] == growth(None, len("file:///a"))
+            await asyncio.gather(*(replicas[0].unsubscribe("s", "file:///a") for _ in range(3)))
+            assert kept(server, "s")["subs"] == 0
+
+
+@pytest.mark.parametrize("is_applied", [False, True])
+@async_test
+async def test_a_subscription_that_is_cancelled_holds_what_it_keeps(
+    server: RedisServer, is_applied: bool
+) -> None:
+    store = RedisStore(server.url)
+    real = store.commit
+
+    async def cancelled(key: str, commit: Commit) -> Reply:
+        store.commit = real  # type: ignore[method-assign]
+        if is_applied:
+            await real(key, commit)
+        raise asyncio.CancelledError
+
+    async with aclosing(store):
+        await store.open(record("s", "p"), evict=False)
+        store.commit = cancelled  # type: ignore[method-assign]
+        with pytest.raises(asyncio.CancelledError):
+            await store.subscribe("s", "file:///a")
+        await asyncio.gather(*store._rounds)
+        assert kept(server, "s")["subs"] == (growth(None, len("file:///a")) if is_applied else 0)
+        assert await store.subscriptions("s") == (["file:///a"] if is_applied else [])

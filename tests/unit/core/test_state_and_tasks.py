@@ -97,13 +97,15 @@ def test_the_oldest_results_are_forgotten_first() -> None:
     assert state.cells == {"n": Cell(b"%d" % (REMEMBERED_OPS + 1), REMEMBERED_OPS + 1)}
 
 
-def test_what_a_subscription_keeps_counts_once_and_is_given_back() -> None:
-    state = StateFields()
-    for _ in range(2):
-        assert hold(state, "1", 300, "u", ROOM) == 300
+def test_what_a_subscription_keeps_counts_once_and_only_that_is_given_back() -> None:
+    state, size = StateFields(), ENTRY_BYTES + 1
+    for op in ("1", "1", "2"):
+        assert hold(state, op, "m:u", "u", ROOM, holds=True) == size
+    assert hold(state, "3", "m:v", "v", ROOM, holds=False) == size
     with pytest.raises(TooMuchKept):
-        hold(state, "2", 3 * ENTRY_BYTES, "v", ROOM)
-    assert hold(state, "3", -300, "u", ROOM) == state.kept == 0
+        hold(state, "4", "m:v", "v", ROOM._replace(kept=2 * size - 1), holds=True)
+    assert hold(state, "5", "m:u", "u", ROOM, holds=False) == state.kept == 0
+    assert not state.cells
 
 
 TASK = StoredTask("p", b"one", 3, 50.0, "r.1")

@@ -105,18 +105,23 @@ def change(state: StateFields, wanted: FieldChange, room: StateRoom) -> int:
     return _remember(state, wanted.op, total)
 
 
-def hold(state: StateFields, op: str, size: int, uri: str, room: StateRoom) -> int:
-    """Keep so many bytes for a subscription besides the fields, or (a negative number) give them back.
+def hold(state: StateFields, op: str, mark: str, uri: str, room: StateRoom, *, holds: bool) -> int:
+    """Keep the bytes of a subscription besides the fields, or give them back. Return the number that is kept.
 
-    Return the number that is kept.
+    A field of this name, `mark`, says that they are kept. So they are kept once, and only what is kept is given back.
 
     Raises:
         TooMuchKept: there is no room.
     """
-    if op in state.results:
-        return state.results[op]
-    _check_kept(state, size, uri, room)
-    state.kept = max(0, state.kept + size)
+    if op in state.results or (mark in state.cells) is holds:
+        return state.results.get(op, state.kept)
+    size = growth(None, len(uri.encode()))
+    if holds:
+        _check_kept(state, size, uri, room)
+        state.cells[mark] = Cell(b"", 1)
+    else:
+        del state.cells[mark]
+    state.kept += size if holds else -size
     return _remember(state, op, state.kept)
 
 

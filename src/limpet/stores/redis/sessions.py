@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from typing_extensions import override
 
@@ -24,7 +25,6 @@ from limpet.core.lifecycle import SessionInput, SessionState
 from limpet.core.records import Closed, Refusal, SessionRecord, Status
 from limpet.core.rules import life, streams
 from limpet.core.rules.document import At, Document
-from limpet.core.rules.state import growth
 from limpet.errors import StoreError
 from limpet.stores.base import LINGER_SECONDS, LINGER_SHARE, UNREPORTED_SECONDS, Listing, Totals
 from limpet.stores.redis.core import Room, flag, hashed, milliseconds
@@ -90,6 +90,7 @@ class SessionMethods(RedisDocuments, StateMethods):
     def forget_all(self) -> None:
         super().forget_all()
         self._doubtful, self._unreported = {}, {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def open(self, record: SessionRecord, *, evict: bool) -> list[Closed] | Refusal:
         """Take a place in the index, evict a session if the contract demands it, then begin the session."""
@@ -304,25 +305,41 @@ class SessionMethods(RedisDocuments, StateMethods):
 
     async def subscribe(self, key: str, uri: str) -> bool:
         """Remember a subscription, in the session and under the resource. Its bytes are allowed before."""
+        async with self._one_of(key):
+            try:
+                return await self._subscribe(key, uri)
+            except BaseException:
+                self._in_background(self._settle(key, uri))
+                raise
+
+    async def _subscribe(self, key: str, uri: str) -> bool:
         doc = await self.load(key)
-        if doc is None:
+        if doc is None or (uri not in doc.subscriptions and not await self._hold(key, uri, holds=True)):
             return False
-        cost = growth(None, len(uri.encode()))
-        if uri not in doc.subscriptions and not await self._hold(key, cost, uri):
-            return False
-        done = await self.apply(key, False, life.subscribe, uri, cost, self._limits, cost)  # noqa: FBT003
+        done = await super().subscribe(key, uri)
         if done:
             # Also if it was known: the client repeats a request of which the last step has failed.
             await self.index("subscribed", hashed(uri), key, milliseconds(86_400))
         else:
-            await self._hold(key, -cost, uri)
+            await self._hold(key, uri, holds=False)
         return done
 
+    async def _settle(self, key: str, uri: str) -> None:
+        """Hold the bytes of a subscription if there is one: a command was cut short."""
+        with suppress(StoreError):
+            async with self._one_of(key):
+                known = await self.apply(key, frozenset[str](), life.subscriptions)
+                await self._hold(key, uri, holds=uri in known)
+
+    def _one_of(self, key: str) -> asyncio.Lock:
+        """Return the lock of a session: this process changes one of its subscriptions at a time."""
+        return self._locks.setdefault(key, asyncio.Lock())
+
     async def unsubscribe(self, key: str, uri: str) -> None:
-        """Forget a subscription, and what it has kept."""
-        cost = growth(None, len(uri.encode()))
-        if await self.apply(key, False, life.unsubscribe, uri, cost):  # noqa: FBT003
-            await self._hold(key, -cost, uri)
+        """Forget a subscription, and what it has kept: also if only the bytes are left of it."""
+        async with self._one_of(key):
+            await super().unsubscribe(key, uri)
+            await self._hold(key, uri, holds=False)
         await self.index("take_out", "SREM", f":sub:{hashed(uri)}", key)
 
     async def subscribers(self, uri: str) -> list[str]:

@@ -141,14 +141,16 @@ class StateMethods(Core, SharedState, TaskPart):
             with suppress(StoreError):
                 await self.index("lower", area, after.allowed, after.lowered)
 
-    async def _hold(self, key: str, size: int, uri: str) -> bool:
-        """Let a session keep so many bytes for a subscription, or give them back.
+    async def _hold(self, key: str, uri: str, *, holds: bool) -> bool:
+        """Let a session keep the bytes of a subscription, or give them back. A second call changes nothing.
 
         False: it may not, or there is none.
         """
-        op = self._random.token(12)
+        op, mark = self._random.token(12), f"\0{hashed(uri)}"
         try:
-            await self._apply_to_state(key, op, None, lambda state, room: hold(state, op, size, uri, room))
+            await self._apply_to_state(
+                key, op, mark, lambda state, room: hold(state, op, mark, uri, room, holds=holds)
+            )
         except (SessionGone, StateError):
             return False
         return True
