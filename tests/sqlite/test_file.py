@@ -150,6 +150,15 @@ def test_a_file_of_a_later_format_is_refused_with_advice() -> None:
             SqliteStore(path)
 
 
+def test_a_file_that_lacks_a_column_of_its_format_is_refused_and_the_column_named() -> None:
+    with store_path() as path:
+        schema.prepare(path)
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("ALTER TABLE area DROP COLUMN head")
+        with pytest.raises(ConfigError, match=r"made by another version of Limpet: it has no area\.head"):
+            SqliteStore(path)
+
+
 @async_test
 async def test_a_file_of_an_earlier_format_is_converted_with_its_content() -> None:
     with store_path() as path:

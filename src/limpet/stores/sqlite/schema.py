@@ -9,6 +9,8 @@ format: it is added where it is missing, and older releases continue to use the 
 import os
 import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -213,7 +215,7 @@ def prepare(
     """Create the file, or upgrade it, and check that it can be used.
 
     Raises:
-        ConfigError: the file is not ours, of a later format, or has no directory.
+        ConfigError: the file is not ours, of a later format, without columns of its format, or has no directory.
         StoreUnavailable: it cannot be opened or read.
     """
     if not path.parent.is_dir():
@@ -227,6 +229,10 @@ def prepare(
         connection = sqlite3.connect(path, timeout=OPEN_MS / 1_000, isolation_level=None)
         try:
             _create(connection, path, migrations, additions)
+            if lacking := sorted(_names_of(migrations) - _names(connection)):
+                raise ConfigError(
+                    f"{path} was made by another version of Limpet: it has no {lacking[0]}; name another file"
+                )
         finally:
             connection.close()
     except (OSError, sqlite3.Error) as error:
@@ -281,12 +287,26 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 def _missing(connection: sqlite3.Connection, additions: Mapping[str, str]) -> list[str]:
     """Return the statements for additions that the file does not have yet."""
+    names = _names(connection)
+    return [statement for name, statement in additions.items() if name not in names]
+
+
+def _names(connection: sqlite3.Connection) -> set[str]:
+    """Return the names of the tables, indexes and triggers of a file, and `table.column` of each column."""
     names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
     for table in tables:
         columns = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
         names.update(f"{table}.{column}" for (column,) in columns)
-    return [statement for name, statement in additions.items() if name not in names]
+    return names
+
+
+@cache
+def _names_of(migrations: tuple[str, ...]) -> set[str]:
+    """Return the names in a file of the newest format."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript("".join(migrations))
+        return _names(connection)
 
 
 def _format(connection: sqlite3.Connection, path: Path, newest: int) -> int:

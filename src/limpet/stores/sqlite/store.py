@@ -44,7 +44,7 @@ class SqliteStore(SqliteSessions, SharedState, TaskPart):
     commits, never the file's integrity. `"full"` survives that too, for a flush to disk per commit.
 
     Raises:
-        ConfigError: the file belongs to another program, or is of a later format.
+        ConfigError: the file belongs to another program, or was made by a Limpet that this one cannot read.
         StoreUnavailable: the file cannot be opened now.
     """
 
