@@ -7,6 +7,7 @@ import pytest
 from limpet import Client, Context, Server
 from limpet.errors import ConfigError, ToolError
 from limpet.stores.base import NoState, NoTasks
+from limpet.stores.base.tasks import TaskPart
 from limpet.stores.memory import MemoryStore
 from limpet.testing.store.bench import refused
 from tests.support import async_test
@@ -18,6 +19,14 @@ class Stateless(NoState, MemoryStore):
 
 class Taskless(NoTasks, MemoryStore):
     """A store that keeps no tasks."""
+
+
+class Unfinished(MemoryStore):
+    """A store without the methods of tasks that a store writes."""
+
+    load_task = TaskPart.load_task
+    swap_task = TaskPart.swap_task
+    orphan_tasks = TaskPart.orphan_tasks
 
 
 @async_test
@@ -78,6 +87,17 @@ async def test_a_store_without_state_refuses_each_call_for_state() -> None:
 async def test_a_store_without_tasks_has_none_and_refuses_a_new_one() -> None:
     store = Taskless()
     await refused(store.open_task("key", "principal", b"{}", ttl=1.0), ConfigError)
-    assert await store.get_task("key", "principal") is None
+    assert await store.get_task(key="key", principal="principal") is None
     assert await store.set_task("key", "principal", b"{}", version=1, ttl=1.0) == -1
-    assert await store.orphan_tasks() == []
+    assert await store.orphan_tasks(known={"key"}) == []
+
+
+@async_test
+async def test_a_store_that_forgets_a_method_of_tasks_fails_and_does_not_say_that_a_task_is_kept() -> None:
+    store = Unfinished()
+    for attempt in (
+        store.open_task("key", "principal", b"{}", ttl=1.0),
+        store.get_task("key", "principal"),
+        store.orphan_tasks(),
+    ):
+        await refused(attempt, NotImplementedError)

@@ -99,11 +99,13 @@ class TaskPart(Protocol):
         An owner is dead once `orphans` has declared it dead, or it gave its lease back. May return only some; call it
         again. Of all replicas that end one with `set_task` and its version, one succeeds.
         """
+        raise NotImplementedError
 
     # What a store has in place of the commands
 
     async def load_task(self, key: str) -> StoredTask | None:
         """Return a task as it is stored."""
+        raise NotImplementedError
 
     async def swap_task(
         self, key: str, before: StoredTask | None, after: StoredTask, most: TaskBounds | None
@@ -115,6 +117,7 @@ class TaskPart(Protocol):
         Raises:
             StoreUnavailable: also if it is new, and this incarnation was declared dead.
         """
+        raise NotImplementedError
 
 
 class NoTasks:
@@ -124,14 +127,14 @@ class NoTasks:
         """Refuse."""
         refuse_tasks(self)
 
-    async def get_task(self, *_: Any) -> Any:
+    async def get_task(self, *_: Any, **__: Any) -> Any:
         """Return None: there are no tasks."""
 
     async def set_task(self, *_: Any, **__: Any) -> int:
         """Return −1: there is no such task."""
         return -1
 
-    async def orphan_tasks(self, *_: Any) -> list[OrphanTask]:
+    async def orphan_tasks(self, *_: Any, **__: Any) -> list[OrphanTask]:
         """Return none."""
         return []
 
