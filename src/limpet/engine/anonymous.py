@@ -18,6 +18,8 @@ time between two searches."""
 _SHARE: Final = 1_024
 """How many places are made at a time: one, and one for each so many sessions of the limit. The sessions that get the
 others are opened without a wait."""
+_LOOKS: Final = 1_000
+"""How many sessions one opening looks at; the next one goes on after them."""
 
 
 class AnonymousSessions:
@@ -50,7 +52,9 @@ class AnonymousSessions:
     async def make_room(self) -> bool:
         """Close idle sessions; False: none is idle."""
         closed, most = 0, 1 + self._runtime.settings.limits.sessions // _SHARE
-        while closed < most and (key := self._crowd.next(self._runtime.clock.now())) is not None:
+        for _ in range(_LOOKS):
+            if closed >= most or (key := self._crowd.next(self._runtime.clock.now())) is None:
+                break
             # Another process may use it.
             status = await self._runtime.store.look(key)
             if status is None:

@@ -1,12 +1,12 @@
 """Who makes room: the address with the most idle ones, its longest idle one first."""
 
-from limpet.core.crowding import Crowd, most_idle
+from limpet.core.crowding import Crowd, most_idle_first
 
 
 def test_the_address_with_the_most_idle_ones_loses_its_longest_idle_ones_first() -> None:
     idle = [("a", 1), ("b", 2), ("b", 3), ("c", 4), ("b", 5)]
-    assert most_idle(idle) == [2, 3, 5]
-    assert most_idle([]) == []
+    assert most_idle_first(idle) == [2, 3, 5, 1, 4]
+    assert most_idle_first([]) == []
 
 
 def test_the_idle_ones_are_looked_at_once_in_a_while() -> None:

@@ -288,6 +288,28 @@ async def test_the_address_with_the_most_idle_anonymous_sessions_loses_one(back:
         assert d.back.events.count("closed: evicted") == 1
 
 
+@pytest.mark.parametrize("seconds", [0.1, 5.0], ids=["were just opened", "are in use"])
+@engine_test
+async def test_an_address_whose_sessions_are_active_does_not_lock_out_new_clients(seconds: float) -> None:
+    async with engine_harness(Described(), limits=Limits(sessions_per_principal=1, sessions=6)) as d:
+        store = d.engine.runtime.store
+
+        async def opened(address: str) -> str:
+            session = await d.engine.sessions.open(Caller(ANONYMOUS, waiter=At(address)), INITIALIZE)
+            return session.session.record.key
+
+        idle = [await opened(f"10.0.0.{number}") for number in range(3)]
+        await asyncio.sleep(90)
+        active = [await opened("10.0.0.9") for _ in range(2)]
+        for _ in range(3):
+            await asyncio.sleep(seconds)
+            for key in active:
+                await store.find(key, ANONYMOUS)
+            await opened("10.0.0.10")
+        assert not set(idle) & set(await store.sessions())
+        assert set(active) < set(await store.sessions())
+
+
 @engine_test
 async def test_a_server_with_many_sessions_makes_more_than_one_place_at_a_time() -> None:
     """The sessions that get the other places are opened without a wait."""
