@@ -9,10 +9,12 @@ import pytest
 
 from limpet.core.lifecycle import SessionInput
 from limpet.stores.base import Claim, Claimed, Refusal
+from limpet.stores.shared.commit import SIZE
 from limpet.stores.sqlite.store import SqliteStore
 from limpet.testing import NotingObserver, VirtualClock
 from limpet.testing.store.bench import IDLE, KEY, OTHER, PRINCIPAL, record
 from limpet.testing.store.fleet import LEASE
+from limpet.testing.store.limits import tight
 from tests.sqlite.support import counts, store_path
 from tests.support import async_test, until
 
@@ -21,6 +23,7 @@ DAMAGES = (b'{"key":"x"}', b"damaged", b"")
 
 DAMAGE = {
     "session": "UPDATE field SET value = ? WHERE name = 'r' AND sid = (SELECT sid FROM session WHERE key = ?)",
+    "numbers": "UPDATE session SET numbers = ? WHERE key = ?",
     "closing": "UPDATE closing SET record = ? WHERE json_extract(CAST(record AS TEXT), '$.key') = ?",
 }
 
@@ -53,21 +56,39 @@ async def test_a_session_that_cannot_be_read_is_gone_and_harms_no_other(blob: by
         assert counts(path)["session"] == 1
 
 
+@pytest.mark.parametrize(
+    ("table", "blob"), [("session", b"damaged"), ("numbers", b"\0"), ("numbers", b"\xff" * SIZE)]
+)
 @async_test
-async def test_a_sweep_passes_a_session_that_cannot_be_read() -> None:
+async def test_a_sweep_and_a_listing_pass_a_session_that_cannot_be_read(table: str, blob: bytes) -> None:
     clock, observer = VirtualClock(), NotingObserver()
     with store_path() as path:
         store = SqliteStore(path, clock=clock, observer=observer)
         for key in (KEY, OTHER):
             await store.open(record(key), evict=False)
         await store.aclose()
-        damage(path)
+        damage(path, blob, table)
         store = SqliteStore(path, clock=clock, observer=observer)
         async with aclosing(store):
+            assert [one.record.key for one in (await store.sessions_after("", limit=9)).sessions] == [OTHER]
             clock.advance(IDLE)
             assert [closed.record.key for closed in await store.sweep()] == [OTHER]
             assert await store.sessions() == []
             assert len(observer.named("store.poisoned")) == 1
+
+
+@async_test
+async def test_a_session_whose_numbers_cannot_be_read_is_evicted_first() -> None:
+    with store_path() as path:
+        store = SqliteStore(path, limits=tight(sessions_per_principal=2))
+        async with aclosing(store):
+            for key in (OTHER, KEY):
+                await store.open(record(key), evict=True)
+            damage(path, b"", "numbers")
+            evicted = await store.open(record("third"), evict=True)
+            assert isinstance(evicted, list)
+            assert [closed.record.key for closed in evicted] == [KEY]
+            assert (await store.totals()).sessions == 2
 
 
 @async_test

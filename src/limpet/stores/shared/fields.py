@@ -162,21 +162,24 @@ def readable_record(opened: bytes | None, variable: bytes | None) -> SessionReco
 def status_of(row: Sequence[Any], now: float) -> Status | None:
     """Return the status of a session by its stored row: its key, its numbers, what its state keeps, its record.
 
-    None if its record cannot be read: the next command that uses it removes it.
+    None if it cannot be read: the next command that uses it removes it.
     """
     _, numbers, held, opened, variable = row
     record = readable_record(opened, variable)
     if record is None:
         return None
-    known = dict(zip(NUMBERS, numbers, strict=True))
-    doc = Document(record, known["opened"])
-    doc.touched, doc.settled, doc.broke = known["touched"], known["settled"], known["broke"]
-    doc.readers, doc.running = int(known["readers"]), int(known["running"])
-    doc.state = STATES[int(known["state"])]
-    return doc.status(now, log_bytes=int(known["size"]), kept_bytes=int(known["kept"]) + held)
+    try:
+        known = dict(zip(NUMBERS, numbers, strict=True))
+        doc = Document(record, known["opened"])
+        doc.touched, doc.settled, doc.broke = known["touched"], known["settled"], known["broke"]
+        doc.readers, doc.running = int(known["readers"]), int(known["running"])
+        doc.state = STATES[int(known["state"])]
+        return doc.status(now, log_bytes=int(known["size"]), kept_bytes=int(known["kept"]) + held)
+    except (ValueError, IndexError, OverflowError):
+        return None
 
 
 def listing_of(rows: Sequence[Sequence[Any]], limit: int, now: float) -> Listing:
-    """Return a page of such rows. A session whose record cannot be read is left out."""
+    """Return a page of such rows. A session that cannot be read is left out."""
     found = [status for row in rows if (status := status_of(row, now)) is not None]
     return Listing(found, rows[-1][0] if len(rows) == limit else "")

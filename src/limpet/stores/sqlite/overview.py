@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from limpet.core.records import Status
 from limpet.stores.base import Listing, Totals
-from limpet.stores.shared.commit import unpack
+from limpet.stores.shared.commit import SIZE, unpack
 from limpet.stores.shared.fields import listing_of, status_of
 from limpet.stores.sqlite.transaction import Transaction
 
@@ -16,7 +16,8 @@ _SESSION: Final = (
 
 
 def _rows(tx: Transaction, which: str, *values: Any) -> list[Sequence[Any]]:
-    return [(key, unpack(numbers), *rest) for key, numbers, *rest in tx.execute(_SESSION + which, values)]
+    found = tx.execute(_SESSION + which, values)
+    return [(key, unpack(numbers) if len(numbers) >= SIZE else (), *rest) for key, numbers, *rest in found]
 
 
 def look(tx: Transaction, key: str) -> Status | None:

@@ -6,7 +6,7 @@ from math import inf
 from limpet.core.lifecycle import SessionInput
 from limpet.core.records import Closed, Refusal, SessionRecord
 from limpet.core.rules.life import is_crowded
-from limpet.stores.shared.commit import PLACES, unpack
+from limpet.stores.shared.commit import PLACES
 from limpet.stores.shared.fields import readable_record
 from limpet.stores.sqlite import outbox, shelf
 from limpet.stores.sqlite.transaction import Transaction
@@ -37,7 +37,7 @@ def _evict(tx: Transaction, principal: str) -> Closed | None:
     for sid, key, blob in tx.execute(
         "SELECT sid, key, numbers FROM session WHERE principal = ? ORDER BY sid", (principal,)
     ):
-        numbers = unpack(blob)
+        numbers = shelf.readable(blob)
         if not numbers[_RUNNING] and not numbers[_READERS] and numbers[_TOUCHED] < oldest:
             oldest, found = numbers[_TOUCHED], (sid, key, blob)
     if found is None:

@@ -14,6 +14,7 @@ before, so the row of the session has the last writer and its number, and `o:<wr
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isfinite
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,7 @@ from limpet.core.stream import Event, Position
 from limpet.stores.base import LINGER_SECONDS, LINGER_SHARE
 from limpet.stores.shared.commit import (
     PLACES,
+    SIZE,
     Commit,
     CommitFate,
     Done,
@@ -48,6 +50,11 @@ _SWEPT: Final = 200
 _PUT: Final = "INSERT INTO field (sid, name, value) VALUES (?, ?, ?) ON CONFLICT (sid, name) DO UPDATE SET value = excluded.value"
 decode_exchange: Final[Callable[[bytes], ExchangeRecord]] = TABLES["exchanges"].decode
 _uris: Final = msgspec.msgpack.Decoder(list[str]).decode
+
+
+def readable(numbers: bytes) -> list[float]:
+    """Return numbers that may be damaged: what cannot be read is 0."""
+    return [one if isfinite(one) else 0.0 for one in unpack(numbers.ljust(SIZE, b"\0"))]
 
 
 # Loading
@@ -220,7 +227,7 @@ def forget(tx: Transaction, key: str, sid: int, numbers: bytes, kept: Sequence[s
     places = ", ".join("?" * len(kept))
     tx.execute(f"DELETE FROM event WHERE sid = ? AND stream NOT IN ({places})", (sid, *kept))  # noqa: S608 - question marks
     tx.execute("UPDATE total SET sessions = sessions - 1")
-    known = unpack(numbers)
+    known = readable(numbers)
     tx.count_bytes(-int(known[_SIZE]))
     tx.keep(principal, -int(known[_KEPT]))
     state.forget(tx, key)
