@@ -1,6 +1,7 @@
 """A server in the same process, as a duplex: every message is encoded and decoded as on any other connection."""
 
 import asyncio
+from contextvars import ContextVar
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -24,6 +25,8 @@ _STARTED_HERE: Final[WeakKeyDictionary[Engine, int]] = WeakKeyDictionary()
 next one may start it on another event loop, as tests do."""
 _STOPPING: Final[WeakKeyDictionary[Engine, asyncio.Task[None]]] = WeakKeyDictionary()
 """Engines that their last duplex stops."""
+_within: Final[ContextVar[Engine | None]] = ContextVar("within", default=None)
+"""The engine whose own tasks run this code, such as the end of its lifespan: its stop waits for them."""
 
 
 class InProcessDuplex:
@@ -46,12 +49,19 @@ class InProcessDuplex:
 
     async def start(self) -> None:
         """Start the server if it is not running; after its stop, if the last duplex stops it now."""
-        while (stopping := _STOPPING.get(self._engine)) is not None:
+        while (stopping := _STOPPING.get(self._engine)) is not None and _within.get() is not self._engine:
             await asyncio.wait({stopping})
         if not self._engine.started or self._engine in _STARTED_HERE:
             _STARTED_HERE[self._engine] = _STARTED_HERE.get(self._engine, 0) + 1
             self._counts = True
-        await self._engine.ensure_started()
+        token = _within.set(self._engine)
+        try:
+            await self._engine.ensure_started()
+        except BaseException:
+            await self._leave()
+            raise
+        finally:
+            _within.reset(token)
 
     async def read(self) -> bytes:
         return b"" if self._closed else await self._arrived.get()

@@ -2,8 +2,8 @@
 
 The address that has the most idle ones loses some first, those that have been idle for the longest time. So an address
 that takes all places pays for the others, and there is no fixed number for each address: behind a proxy, one address
-may stand for many clients. If none of them makes room, because they are in use after all, the address with the next most
-does: an address whose clients are active does not lock out all others.
+may stand for many clients. If all of them are in use after all, the address with the next most makes room: an address
+whose clients are active does not lock out all others.
 
 The idle ones are looked at once in a while and not for each new one: looking takes a time that grows with their number,
 and a flood must not multiply it.
@@ -45,4 +45,5 @@ def most_idle_first(idle: Iterable[tuple[str, T]]) -> list[T]:
     by_address: defaultdict[str, list[T]] = defaultdict(list)
     for address, one in idle:
         by_address[address].append(one)
-    return list(chain.from_iterable(sorted(by_address.values(), key=len, reverse=True)))
+    groups = sorted(by_address.values(), key=len, reverse=True)
+    return list(chain.from_iterable(groups))

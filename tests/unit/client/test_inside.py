@@ -2,6 +2,8 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
@@ -334,4 +336,44 @@ async def test_a_duplex_that_begins_while_the_last_one_stops_the_server_starts_i
     await asyncio.gather(leaving, starting)
     assert server.engine.started
     await duplex.aclose()
+    assert not server.engine.started
+
+
+@virtual_test
+async def test_a_client_in_the_end_of_a_lifespan_is_served() -> None:
+    """The stop waits for the lifespan: the client in it cannot wait for the stop."""
+    said: list[Any] = []
+
+    @asynccontextmanager
+    async def life(server: Server) -> AsyncIterator[None]:
+        yield
+        async with asyncio.timeout(60), Client(server) as client:
+            said.append((await client.call_tool("echo", {"text": "last"})).data)
+
+    server = Server("made", lifespan=life)
+    server.tool(echo)
+    async with Client(server):
+        pass
+    assert said == ["last"]
+
+
+@async_test
+async def test_a_start_that_fails_does_not_count() -> None:
+    steps: list[str] = []
+
+    @asynccontextmanager
+    async def life(_: Server) -> AsyncIterator[None]:
+        steps.append("enter")
+        if len(steps) == 1:
+            raise RuntimeError("not yet")
+        yield
+        steps.append("leave")
+
+    server = Server("made", lifespan=life)
+    with pytest.raises(Exception, match="not yet"):
+        async with Client(server):
+            raise AssertionError("it was served")
+    async with Client(server):
+        pass
+    assert steps == ["enter", "enter", "leave"]
     assert not server.engine.started
