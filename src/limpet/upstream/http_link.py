@@ -46,7 +46,7 @@ from limpet.upstream.http_server import SESSION, HttpServer
 from limpet.upstream.incoming import UNSENT
 from limpet.upstream.link import Doubtful, EndReason, LinkEnd, Receiver, SessionLost
 from limpet.upstream.pending import NO_HEADERS, OutgoingRequest
-from limpet.wire.jsonrpc import Response, request_message
+from limpet.wire.jsonrpc import request_message
 from limpet.wire.lines import FREE
 from limpet.wire.sse import EventParser, ReceivedEvent
 
@@ -127,11 +127,7 @@ class HttpLink:
             # A proxy on the way may have damaged the body. A response over the limit would be over it again.
             kind = Broken if error.code == PARSE_ERROR else BadAnswer
             raise kind(f"the answer to {request.method} cannot be read: {error}") from None
-        for one in message if isinstance(message, list) else (message,):
-            if isinstance(one, Response) and one.id == request.id:
-                request.settle(one)
-            else:
-                self.receiver.take_message(self, one, request)
+        self.receiver.take_decoded(self, message, body, request)
         if not request.answer.done():
             raise BadAnswer(f"the server answered {request.method} with a message that is not its response")
         return request.answer.result()

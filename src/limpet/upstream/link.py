@@ -178,6 +178,16 @@ class Receiver:
                 self._observer.note("client.garbage", error=error)
                 self.refuse(link, recognise(data), error)
             return
+        self.take_decoded(link, message, data, origin)
+
+    def take_decoded(
+        self,
+        link: UpstreamLink,
+        message: Message | list[Message],
+        data: bytes,
+        origin: OutgoingRequest | None,
+    ) -> None:
+        """Take what `data` was decoded to."""
         if type(message) is Response:
             self.pending.settle(message)
             return
@@ -186,7 +196,7 @@ class Receiver:
             if data and isinstance(one, Request):
                 # The requests of a batch share the cost of the batch: the first one is charged for all.
                 size, data = cost(data, sys.maxsize), b""
-            self.take_message(link, one, origin, size)
+            self._take_message(link, one, origin, size)
 
     def keep(self, size: int) -> None:
         """Charge the bytes of a message that belongs to no request and is not complete; 0: there is none.
@@ -212,8 +222,8 @@ class Receiver:
         elif (request := self.pending.find(number)) is not None:
             request.fail_unreadable(error)
 
-    def take_message(
-        self, link: UpstreamLink, message: Message, origin: OutgoingRequest | None, size: int = 0
+    def _take_message(
+        self, link: UpstreamLink, message: Message, origin: OutgoingRequest | None, size: int
     ) -> None:
         """Pass a decoded message on. `size` is its cost in memory; it matters for requests."""
         match message:

@@ -24,7 +24,7 @@ from limpet.upstream.link import Receiver
 from limpet.upstream.pending import OutgoingRequest
 from limpet.upstream.settings import ClientLimits, ClientTimes
 from limpet.upstream.sse_duplex import SseDuplex
-from limpet.wire.jsonrpc import decode, error_message, notification_message, result_message
+from limpet.wire.jsonrpc import decode, error_message, notification_message, request_message, result_message
 from limpet.wire.sse import EventParser, ReceivedEvent, event
 from tests.support import virtual_test
 
@@ -201,6 +201,47 @@ def streamed(
     receiver = Receiver(incoming, lambda *_: None, decode, server.observer)
     receiver.reserve = reserve
     return server, HttpLink(cast("HttpServer", server), receiver), SlowOwner(memory)
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+@virtual_test
+async def test_requests_of_the_server_are_charged_and_counted_in_a_json_body_as_in_a_stream(
+    *, is_stream: bool
+) -> None:
+    observer, charged = NotingObserver(), list[int]()
+
+    async def never(*_request: Any) -> object:
+        return await asyncio.Event().wait()
+
+    def charge(size: int) -> object:
+        charged.append(size)
+        return size
+
+    class BatchServer(StreamServer):
+        @override
+        async def open(self, *request: Any, **_options: Any) -> HttpAnswer:
+            sent = msgspec.json.decode(request[2])
+            if "method" not in sent:
+                refused.append(sent)
+            asked = request_message(f"of {sent['id']}", "sampling/createMessage", {"x": "y" * 50_000})
+            batch = b"[%b,%b]" % (asked, result_message(sent["id"], b"{}"))
+            kind = b"text/event-stream" if is_stream else b"application/json"
+            answer = HttpAnswer(cast("Any", Wire()), 200, {b"content-type": [kind]})
+            answer.add(event(batch) if is_stream else batch)
+            answer.end()
+            return answer
+
+    refused: list[dict[str, Any]] = []
+    incoming = IncomingRequests(never, ClientLimits(incoming_bytes=99_000), observer, charge)
+    link = HttpLink(cast("HttpServer", BatchServer()), Receiver(incoming, lambda *_: None, decode, observer))
+    link.is_sessionless = False
+    for number in (1, 2):
+        assert await link.request(OutgoingRequest(number, "tools/call", {})) == {}
+    await asyncio.sleep(1)
+    assert len(charged) == 1, "the second is over the limit of bytes"
+    assert charged[0] > 50_000
+    assert [one["id"] for one in refused] == ["of 2"]
+    await incoming.aclose()
 
 
 LONG = event(notification_message("notifications/message", {"level": "info", "data": "x" * 9_000}))
