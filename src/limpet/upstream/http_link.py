@@ -180,6 +180,7 @@ class HttpLink:
                 self._server.observer.note("client.stream_broke", error=error)
         finally:
             answer.close()
+            self._keep(0, request)
 
     async def _take_events(
         self,

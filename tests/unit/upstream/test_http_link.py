@@ -10,7 +10,7 @@ import pytest
 from typing_extensions import override
 
 from limpet.auth.authorizer import Authorizer
-from limpet.errors import ANSWER_DROPPED, OutcomeUnknown
+from limpet.errors import ANSWER_DROPPED, Broken, OutcomeUnknown
 from limpet.ports import Ports, SystemClock, SystemRandom
 from limpet.testing import NotingObserver
 from limpet.transports.http import HttpAnswer, HttpTransport
@@ -294,7 +294,37 @@ async def test_an_endless_line_of_a_standalone_stream_takes_no_more_than_there_i
         await asyncio.sleep(0.01)
     assert wire.is_closed
     assert max(kept) == 100_000
+    assert kept[-1] == 0, "the line that was dropped is not charged"
     assert server.observer.named("client.stream_broke")
+    await link.aclose(goodbye=False)
+
+
+@virtual_test
+async def test_half_an_event_is_charged_until_its_stream_breaks() -> None:
+    kept: list[int] = []
+
+    def reserve(size: int) -> bool:
+        kept.append(size)
+        return True
+
+    server, link, owner = streamed(1_000_000, reserve)
+    link.is_sessionless = False
+    await link.settled()
+    call = asyncio.create_task(link.request(OutgoingRequest(1, "tools/call", {}, owner=owner)))
+    await asyncio.sleep(1)
+    (standalone, _), (answer, _) = server.answers
+    answer.add(b"id: 1\n\n")
+    await asyncio.sleep(1)
+    for stream in (standalone, answer):
+        stream.add(b"data: " + b"x" * 50_000)
+    await asyncio.sleep(1)
+    assert min(kept[-1], owner.kept) >= 50_000
+    for stream in (standalone, answer):
+        stream.broke(Broken("the connection broke"))
+    await asyncio.sleep(60)
+    assert (kept[-1], owner.kept) == (0, 0)
+    assert not call.done(), "its stream was resumed"
+    call.cancel()
     await link.aclose(goodbye=False)
 
 
