@@ -89,6 +89,7 @@ class HttpLink:
         self.receiver.pending[request.id] = request
         answer: HttpAnswer | None = None
         request.reader = asyncio.current_task(self._loop)
+        cancelling = 0 if request.reader is None else request.reader.cancelling()
         try:
             headers = self._request_headers(request)
             answer = await self._server.open("POST", headers, message, judge=self._judged)
@@ -100,7 +101,7 @@ class HttpLink:
             return await self._read_body(answer, request)
         except asyncio.CancelledError as cancelled:
             reader = request.reader
-            if reader is not None and request.answer.done() and not reader.uncancel():
+            if reader is not None and request.answer.done() and reader.uncancel() <= cancelling:
                 # The result came on another stream before the head of this response.
                 return request.answer.result()
             self._send_cancellation(request, cancelled)

@@ -82,6 +82,42 @@ async def test_a_result_on_another_stream_ends_the_wait_for_a_response() -> None
         assert str(call.exception() or call.result()) in {"{}", "no"}
 
 
+@virtual_test
+async def test_a_request_of_a_cancelled_task_gets_its_result_on_another_stream() -> None:
+    server = SilentServer()
+    incoming = IncomingRequests(cast("Any", None), ClientLimits(), server.observer)
+    link = HttpLink(cast("HttpServer", server), Receiver(incoming, lambda *_: None, decode, server.observer))
+    results: list[object] = []
+
+    async def clean_up() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            results.append(await link.request(OutgoingRequest(1, "tools/call", {})))
+
+    task = asyncio.create_task(clean_up())
+    await asyncio.sleep(1)
+    task.cancel()
+    await asyncio.sleep(1)
+    link.receiver.take(link, result_message(1, b"{}"))
+    await asyncio.wait({task}, timeout=1)
+    assert results == [{}]
+    assert task.cancelled(), "by the first cancellation"
+
+
+@virtual_test
+async def test_a_call_that_is_cancelled_together_with_its_result_on_another_stream_is_cancelled() -> None:
+    server = SilentServer()
+    incoming = IncomingRequests(cast("Any", None), ClientLimits(), server.observer)
+    link = HttpLink(cast("HttpServer", server), Receiver(incoming, lambda *_: None, decode, server.observer))
+    call = asyncio.create_task(link.request(OutgoingRequest(1, "tools/call", {})))
+    await asyncio.sleep(1)
+    link.receiver.take(link, result_message(1, b"{}"))
+    call.cancel()
+    await asyncio.wait({call}, timeout=1)
+    assert call.cancelled()
+
+
 class HeaderServer:
     """Notes the headers of each HTTP request, and answers it."""
 
