@@ -25,7 +25,7 @@ from limpet.testing.store.leases import LeaseContract
 from limpet.testing.store.logs import ClosedBellContract, LogContract
 from limpet.testing.store.replicas import BetweenReplicasContract, ReplicaContract
 from limpet.testing.store.sessions import SessionContract
-from limpet.testing.store.state import StateContract
+from limpet.testing.store.state import SharedStateContract, StateContract
 from limpet.testing.store.tasks import OrphanTaskContract, TaskContract
 
 
@@ -40,6 +40,7 @@ class StoreContract(SessionContract, StateContract, TaskContract, ReplicaContrac
 class SharedContract(
     FleetContract,
     LeaseContract,
+    SharedStateContract,
     OrphanTaskContract,
     BetweenReplicasContract,
     BellContract,

@@ -153,11 +153,14 @@ class SessionContract(Contract):
     async def test_logs_have_a_budget_and_the_oldest_complete_stream_goes_first(self, bench: Bench) -> None:
         await bench.open()
         await bench.open(OTHER)
+        held = await finished(bench, 0, b"x" * 50)
+        reader = await bench.attach(held)
         old, new = await finished(bench, 1, b"x" * 300), await finished(bench, 2, b"x" * 300)
         for number in range(1, 7):
             await bench.store.append(OTHER, "", STANDALONE_FENCE, [(number, b"y" * 100)])
         assert await bench.store.attach(KEY, PRINCIPAL, old, None) is Refusal.UNRESUMABLE
         assert data_of(await bench.read(new, (await bench.attach(new)).cursor)) == [b"x" * 300]
+        assert data_of(await bench.read(held, reader.cursor)) == [b"x" * 50], "it has a reader"
         assert len((await bench.read(f"{OTHER}-standalone", Position(0, 0), OTHER)).events) == 6
         for number in range(7, 30):
             await bench.store.append(OTHER, "", STANDALONE_FENCE, [(number, b"y" * 100)])

@@ -11,6 +11,7 @@ from limpet.core.rules.state import ENTRY_BYTES
 from limpet.errors import SessionGone, StateError
 from limpet.stores.base import REMEMBERED_OPS, Cell
 from limpet.testing.store.bench import KEY, OTHER, PRINCIPAL, STRANGER, Bench, Contract, refused, scenario
+from limpet.testing.store.fleet import Fleet, fleet_scenario
 
 AREA, OWN, TTL, SIZE = "area", own_area(PRINCIPAL), 100.0, 700
 VALUE = b"x" * SIZE
@@ -113,7 +114,10 @@ class StateContract(Contract):
         await refused(bench.store.add_state(KEY, "n", 1, op="3"), SessionGone)
         await bench.open()
         assert await bench.store.get_state(KEY, "f") is None
-        assert await bench.store.set_state(KEY, "f", b"two", op="1") > 0, "its operations are forgotten too"
+        version = await bench.store.set_state(KEY, "f", b"two", op="1")
+        assert await bench.store.get_state(KEY, "f") == Cell(b"two", version), (
+            "its operations are forgotten too"
+        )
 
     # Areas
 
@@ -172,6 +176,16 @@ class StateContract(Contract):
         anonymous = [await store.open_area(f"{AREA}{n}", "", TTL) for n in range(4)]
         assert anonymous == [True, True, True, False], "anonymous clients have only the limit of all"
 
+    @scenario(principal_state_bytes=2 * SIZE)
+    async def test_a_principals_own_state_has_a_limit_of_its_own(self, bench: Bench) -> None:
+        store = bench.store
+        for area in (AREA, OWN):
+            await store.open_area(area, PRINCIPAL, TTL)
+            assert await store.set_state(area, "f", VALUE, op="1") > 0
+        await refused(store.set_state(OWN, "g", VALUE, op="2"), StateError)
+        assert await store.get_state(OWN, "g") is None
+        assert await store.set_state(AREA, "g", VALUE, op="2") > 0, "a handle has the limit of a session"
+
     # Totals: `principal_kept_bytes`
 
     @scenario(principal_kept_bytes=TOTAL)
@@ -193,6 +207,9 @@ class StateContract(Contract):
     async def test_what_is_full_can_still_be_read_changed_and_made_smaller(self, bench: Bench) -> None:
         store, keys = bench.store, await opened(bench, 7)
         assert await fill(bench, keys) == keys[:5]
+        status = await store.look(keys[0])
+        assert status is not None
+        assert status.kept_bytes == ENTRY_BYTES + len("f") + SIZE
         assert await store.set_state(keys[0], "f", b"y" * SIZE, op="same size") > 0
         found = await store.get_state(keys[1], "f")
         assert found is not None
@@ -245,3 +262,16 @@ class StateContract(Contract):
         assert {one for one in wanted if one[0] in await store.subscribers(one[1])} == granted
         kept = [found.kept_bytes for key in keys if (found := await store.look(key)) is not None]
         assert sum(kept) <= TOTAL
+
+
+class SharedStateContract(Contract):
+    """State that several replicas write."""
+
+    @fleet_scenario()
+    async def test_a_replica_that_knows_the_newest_head_has_not_read_every_field(self, fleet: Fleet) -> None:
+        one, two = (bench.store for bench in fleet.benches[:2])
+        await fleet.benches[0].open()
+        assert await two.add_state(KEY, "f", 1, op="1") == 1
+        assert await two.add_state(KEY, "g", 5, op="2") == 5
+        assert await one.add_state(KEY, "f", 1, op="3") == 2
+        assert await one.add_state(KEY, "g", 1, op="4") == 6
