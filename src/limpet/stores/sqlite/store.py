@@ -1,6 +1,6 @@
 """The SQLite store: one file that several processes of one host share. It remains when they end.
 
-Every operation is one transaction, run by this process's one worker thread. Deadlines are dates of
+Every method of the backend is one transaction, run by this process's one worker thread. Deadlines are dates of
 the host's clock, which all its processes share, so they hold across a restart.
 """
 
