@@ -2,7 +2,11 @@
 
 import asyncio
 
+import pytest
+
 from limpet.core.lifecycle import SessionInput
+from limpet.core.rules.state import growth
+from limpet.errors import StoreError
 from limpet.stores.base import Attached, Claim, Claimed, WakeUp
 from limpet.stores.postgres.store import PostgresStore
 from limpet.testing import VirtualClock
@@ -148,6 +152,18 @@ async def test_a_damaged_session_is_removed_and_others_live(server: PostgresServ
         assert await store.find(KEY, PRINCIPAL) is None
         assert await store.find("other", PRINCIPAL) is not None
         assert await store.sessions() == ["other"]
+
+
+@async_test
+async def test_a_damaged_state_is_forgotten(server: PostgresServer) -> None:
+    async with stores(server.url) as [store]:
+        await opened(store)
+        await store.set_state(KEY, "f", b"x", op="1")
+        server.tell(f"UPDATE \"{store._schema}\".area SET head = '\\xc1'")
+        with pytest.raises(StoreError):
+            await store.set_state(KEY, "g", b"y", op="2")
+        assert await store.set_state(KEY, "g", b"y", op="3") == 1
+        assert (await store.totals()).kept_bytes == growth(None, len("gy"))
 
 
 @async_test

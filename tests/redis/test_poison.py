@@ -4,7 +4,10 @@ import re
 from contextlib import aclosing
 from pathlib import Path
 
+import pytest
+
 from limpet.core.lifecycle import SessionInput
+from limpet.errors import SessionGone, StoreError
 from limpet.stores.base import Attached, Claim, Claimed, Refusal
 from limpet.stores.redis.store import RedisStore
 from limpet.testing import NotingObserver, VirtualClock
@@ -74,3 +77,18 @@ async def test_the_rights_in_the_documents_are_enough(server: RedisServer) -> No
         closed = await store.close(KEY, SessionInput.DELETED)
         assert closed is not None
         await store.closing_reported(closed)
+
+
+@async_test
+async def test_a_session_whose_state_is_damaged_is_gone(server: RedisServer) -> None:
+    observer = NotingObserver()
+    store = RedisStore(server.url, observer=observer)
+    async with aclosing(store):
+        await store.open(record(), evict=False)
+        await store.set_state(KEY, "f", b"x", op="1")
+        server.tell("HSET", f"{MAIN}:k", "h", "damaged")
+        for op, error in (("2", StoreError), ("3", SessionGone)):
+            with pytest.raises(error):
+                await store.set_state(KEY, "g", b"y", op=op)
+        assert (await store.sessions(), (await store.totals()).kept_bytes) == ([], 0)
+        assert len(observer.named("store.poisoned")) == 1

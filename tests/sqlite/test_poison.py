@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from limpet.core.lifecycle import SessionInput
+from limpet.core.rules.state import growth
+from limpet.errors import StoreError
 from limpet.stores.base import Claim, Claimed, Refusal
 from limpet.stores.shared.commit import SIZE
 from limpet.stores.sqlite.store import SqliteStore
@@ -24,6 +26,7 @@ DAMAGES = (b'{"key":"x"}', b"damaged", b"")
 DAMAGE = {
     "session": "UPDATE field SET value = ? WHERE name = 'r' AND sid = (SELECT sid FROM session WHERE key = ?)",
     "numbers": "UPDATE session SET numbers = ? WHERE key = ?",
+    "state": "UPDATE area SET head = ? WHERE name = ?",
     "closing": "UPDATE closing SET record = ? WHERE json_extract(CAST(record AS TEXT), '$.key') = ?",
 }
 
@@ -149,3 +152,20 @@ async def test_the_thread_of_the_file_lives_through_a_failure_of_listening() -> 
         async with aclosing(store):
             await until(lambda: bool(observer.named("loop.failed")))
             assert await store.find(KEY, PRINCIPAL) is not None
+
+
+@async_test
+async def test_a_state_that_cannot_be_read_is_forgotten() -> None:
+    observer = NotingObserver()
+    with store_path() as path:
+        store = SqliteStore(path, observer=observer)
+        async with aclosing(store):
+            await store.open(record(), evict=False)
+            await store.set_state(KEY, "f", b"x", op="1")
+            damage(path, b"\xc1", "state")
+            with pytest.raises(StoreError):
+                await store.set_state(KEY, "g", b"y", op="2")
+            assert await store.set_state(KEY, "g", b"y", op="3") == 1
+            assert await store.get_state(KEY, "f") is None
+            assert (await store.totals()).kept_bytes == growth(None, len("gy"))
+            assert len(observer.named("store.poisoned")) == 1

@@ -46,6 +46,10 @@ class PostgresState(Bell, SharedState, TaskPart):
         )
 
     @override
+    async def drop_state(self, area: str) -> None:
+        await self._run("drop_state", area)
+
+    @override
     async def write_state(
         self, area: str, fields: Sequence[str], write: StateWrite
     ) -> StoredState | bool | None:

@@ -102,6 +102,11 @@ class StateMethods(Core, SharedState, TaskPart):
             return True if reply else None
         return _stored(reply, ops, read)
 
+    @override
+    async def _drop_state(self, area: str, error: Exception) -> None:
+        """Forget all of the session: what its subscriptions keep is in its state."""
+        await self._drop(area, error)
+
     # Allowances
 
     @override

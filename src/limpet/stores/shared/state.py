@@ -16,6 +16,7 @@ written. Of several processes that write at once, one succeeds in each round. Re
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import Any, Final
@@ -177,6 +178,15 @@ class SharedState(CommandRounds, StateCommands):
         """
         raise NotImplementedError
 
+    async def drop_state(self, area: str) -> None:
+        """Forget the state of a session, or an area."""
+        raise NotImplementedError
+
+    async def _drop_state(self, area: str, error: Exception) -> None:
+        """Forget a state whose head cannot be read."""
+        self._observer.note("store.poisoned", session=area[:8], error=error)
+        await self.drop_state(area)
+
     def _most_kept(self, head: StateHead) -> float:  # noqa: ARG002
         """Return how much a session or area may keep, as far as it is known here."""
         return inf
@@ -270,6 +280,10 @@ class SharedState(CommandRounds, StateCommands):
         failed: Exception | None = StoreError("the store was closed")
         try:
             failed = None if await self._write_changes(known, changes) else SessionGone()
+        except Unreadable as error:
+            failed = error
+            with suppress(StoreError):
+                await self._drop_state(known.area, error)
         except Exception as error:  # noqa: BLE001
             failed = error
         finally:

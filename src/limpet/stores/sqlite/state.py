@@ -104,10 +104,10 @@ def sweep(tx: Transaction) -> None:
         forget(tx, name)
 
 
-def forget(tx: Transaction, name: str) -> None:
+def forget(tx: Transaction, area: str) -> None:
     """Remove an area, or the state of a session, with everything of it."""
-    row = tx.execute("DELETE FROM area WHERE name = ? RETURNING principal, held", (name,)).fetchone()
+    row = tx.execute("DELETE FROM area WHERE name = ? RETURNING principal, held", (area,)).fetchone()
     if row is not None:
         tx.keep(row[0], -row[1])
-        tx.execute("DELETE FROM cell WHERE area = ?", (name,))
-        tx.execute("DELETE FROM op WHERE area = ?", (name,))
+        tx.execute("DELETE FROM cell WHERE area = ?", (area,))
+        tx.execute("DELETE FROM op WHERE area = ?", (area,))

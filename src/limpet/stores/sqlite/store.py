@@ -139,6 +139,7 @@ class SqliteStore(SqliteSessions, SharedState, TaskPart):
     find_area: Final = writes(state.find_area)
     load_state: Final = reads(state.load)
     write_state: Final = writes(state.apply)
+    drop_state: Final = writes(state.forget)
     load_task: Final = reads(tasks.load)
     swap_task: Final = writes(tasks.swap)
     orphan_tasks: Final = reads(tasks.orphan_tasks)

@@ -316,7 +316,7 @@ END $$;
 CREATE FUNCTION {schema}.forget_area_{v}(p_name text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE s record;
 BEGIN
-    DELETE FROM {schema}.area WHERE name = p_name AND due IS NOT NULL RETURNING principal, held INTO s;
+    DELETE FROM {schema}.area WHERE name = p_name RETURNING principal, held INTO s;
     IF FOUND THEN
         DELETE FROM {schema}.cell WHERE area = p_name;
         DELETE FROM {schema}.op WHERE area = p_name;

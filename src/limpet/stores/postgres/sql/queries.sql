@@ -57,6 +57,9 @@ SELECT s.key, substring(f.name FROM 3), x.value FROM {schema}.field f JOIN {sche
 JOIN {schema}.field x ON x.sid = f.sid AND x.name = '\x783a'::bytea || substring(f.name FROM 3)
 WHERE f.ended IS NOT NULL ORDER BY f.ended LIMIT $1 OFFSET $2
 
+--## drop_state
+SELECT {schema}.forget_area_{v}($1)
+
 --## look
 SELECT s.key, s.numbers, coalesce((SELECT held FROM {schema}.area WHERE name = s.key AND due IS NULL), 0),
     (SELECT value FROM {schema}.field WHERE sid = s.sid AND name = 'r'), (SELECT value FROM {schema}.field WHERE sid = s.sid AND name = 'm')
