@@ -29,7 +29,8 @@ MOST_BYTES: Final = 1 << 20
 _PAUSE_SECONDS: Final = 0.1
 """Seconds that the thread waits after a write: the lines of this time are one write. A thread that waits for the
 interpreter's lock is woken by each callback of the event loop until it has it. So a wake-up for each of the
-100 lines of a second took 7 % of the processor time of plain calls (2 of 28 µs)."""
+100 lines of a second took 7 % of the processor time of plain calls (2 of 28 µs). The pause ends when a quarter of
+`MOST_BYTES` waits, so that no burst is dropped while the log can be written."""
 _LAST_SECONDS: Final = 2.0
 """Seconds that the end of the process waits for the last lines."""
 
@@ -46,8 +47,10 @@ class ThreadedHandler(logging.Handler):
             self._descriptor = None
         self._now = SystemClock().now
         self._changed = threading.Condition()
-        self._hurry = threading.Event()
-        """Set while a caller waits for the lines."""
+        self._hurry = False
+        """True while a caller waits for the lines."""
+        self._due = 1
+        """Bytes that wake the thread: one, or more in a pause."""
         self._lines: deque[str] = deque()
         self._bytes = 0
         """Of the lines that wait, and of those that are being written."""
@@ -76,7 +79,8 @@ class ThreadedHandler(logging.Handler):
                 dropped, self.dropped = self.dropped, 0
                 self._add(f"{self.format(_noted('log.dropped', count=dropped))}\n")
             self._add(line)
-            self._changed.notify_all()
+            if self._bytes >= self._due:
+                self._changed.notify_all()
 
     def _admits(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING or record.name.partition(".")[0] == LOGGER.name:
@@ -109,8 +113,8 @@ class ThreadedHandler(logging.Handler):
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._lines:
-                    self._changed.wait()
+                self._due = 1
+                self._changed.wait_for(lambda: self._lines)
                 text = "".join(self._lines)
                 self._lines.clear()
             # Without a reader there is no other place for the lines.
@@ -118,8 +122,12 @@ class ThreadedHandler(logging.Handler):
                 self._write(text)
             with self._changed:
                 self._bytes -= len(text)
+                self._hurry = self._hurry and self._bytes > 0
                 self._changed.notify_all()
-            self._hurry.wait(_PAUSE_SECONDS)
+                self._due = MOST_BYTES // 4
+                self._changed.wait_for(
+                    lambda: self._hurry or self._bytes >= self._due, timeout=_PAUSE_SECONDS
+                )
 
     def _write(self, text: str) -> None:
         """Write text. It waits for the reader of the log.
@@ -141,11 +149,11 @@ class ThreadedHandler(logging.Handler):
     @override
     def flush(self) -> None:
         """Wait until all lines are written, but not for long."""
-        self._hurry.set()
         with self._changed:
-            if self._process == os.getpid():
+            if self._process == os.getpid() and self._bytes:
+                self._hurry = True
+                self._changed.notify_all()
                 self._changed.wait_for(lambda: not self._bytes, timeout=_LAST_SECONDS)
-        self._hurry.clear()
 
 
 def _noted(event: str, **facts: object) -> logging.LogRecord:

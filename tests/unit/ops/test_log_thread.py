@@ -130,15 +130,36 @@ def test_lines_of_other_libraries_are_limited_by_logger() -> None:
 
 
 def test_lines_that_come_soon_after_a_write_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_thread, "_PAUSE_SECONDS", BOUND)
+    monkeypatch.setattr(log_thread, "_PAUSE_SECONDS", threading.TIMEOUT_MAX)
+    handler = ThreadedHandler(io.StringIO())
+    written: list[str] = []
+    monkeypatch.setattr(handler, "_write", written.append)
+    handler.handle(record("first"))
+    handler.flush()
+    woken: list[None] = []
+    with monkeypatch.context() as pausing:
+        pausing.setattr(handler._changed, "notify_all", lambda: woken.append(None))
+        for text in ("second", "third"):
+            handler.handle(record(text))
+            # Without the pause the line would be written in this time.
+            time.sleep(0.05)
+    assert not woken
+    handler.flush()
+    assert written == ["first\n", "second\nthird\n"]
+
+
+def test_a_burst_after_a_write_is_written_before_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_thread, "_PAUSE_SECONDS", threading.TIMEOUT_MAX)
+    monkeypatch.setattr(log_thread, "MOST_BYTES", 400)
     handler = ThreadedHandler(io.StringIO())
     written: list[str] = []
     monkeypatch.setattr(handler, "_write", written.append)
     handler.handle(record("first"))
     wait_until(lambda: not handler._bytes)
-    for text in ("second", "third"):
-        handler.handle(record(text))
-        # Without the pause the line would be written in this time.
-        time.sleep(0.05)
-    handler.flush()
-    assert written == ["first\n", "second\nthird\n"]
+    for _ in range(3):
+        handler.handle(record("x" * 49))
+        assert handler._bytes == 50
+        handler.handle(record("x" * 49))
+        wait_until(lambda: not handler._bytes)
+    assert [len(text) for text in written] == [6, 100, 100, 100]
+    assert not handler.dropped
