@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import threading
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Never, Self
 
 import msgspec
 from msgspec import Struct
@@ -30,6 +30,7 @@ from limpet.cli.telemetry import begin_tracing
 from limpet.engine.observed_store import store_kind
 from limpet.errors import ConfigError, LifespanEnded
 from limpet.fronts.http.serve import check_sockets, serve
+from limpet.ops.log_lines import write_last_lines
 from limpet.transports.loops import Beside, Orders, run
 
 if TYPE_CHECKING:
@@ -263,14 +264,19 @@ class _Watch:
         self._is_alone = True
         if self.patience is None:
             self._remove()
-            os._exit(1)
+            _end()
         os.kill(os.getpid(), signal.SIGTERM)
         if not self._done.wait(self.patience + MARGIN):
-            os._exit(1)
+            _end()
 
     def _remove(self) -> None:
         if self._user is not None:
             self._user.remove_if_last()
+
+
+def _end() -> Never:
+    write_last_lines()
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -100,6 +100,14 @@ def log_to_stderr(level: int | None = None, form: LogFormat = "auto", stream: Te
     logging.getLogger(_OURS).setLevel(logging.INFO if level is None else level)
 
 
+def write_last_lines() -> None:
+    """Wait until the lines on stderr are written, but not for long: `os._exit` ends their thread."""
+    for handler in logging.getLogger().handlers:
+        # The handler of an author may block without end.
+        if isinstance(handler, ThreadedHandler):
+            handler.flush()
+
+
 def is_coloured(stream: TextIO) -> bool:
     """True if a file gets colours: a terminal that knows them, or every file with `FORCE_COLOR`.
 
