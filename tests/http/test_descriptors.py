@@ -56,6 +56,8 @@ def test_connections_that_do_not_fit_get_503_and_a_warning_says_the_number(few: 
         wait_until(lambda: is_served(few.port))
     assert few.output().count("serves 100 connections at once, not 10000") == 1
     assert few.output().count("raise the hard limit") == 1
+    # Lines that come soon after a write are written together, a little later.
+    wait_until(lambda: "audit.refused" in few.output())
 
 
 def test_a_process_without_a_free_descriptor_is_quiet_and_serves_again_when_there_are_some(

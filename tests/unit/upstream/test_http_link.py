@@ -271,13 +271,13 @@ async def test_requests_of_the_server_are_charged_and_counted_in_a_json_body_as_
     incoming = IncomingRequests(never, ClientLimits(incoming_bytes=99_000), observer, charge)
     link = HttpLink(cast("HttpServer", BatchServer()), Receiver(incoming, lambda *_: None, decode, observer))
     link.is_sessionless = False
-    for number in (1, 2):
-        assert await link.request(OutgoingRequest(number, "tools/call", {})) == {}
-    await asyncio.sleep(1)
-    assert len(charged) == 1, "the second is over the limit of bytes"
-    assert charged[0] > 50_000
-    assert [one["id"] for one in refused] == ["of 2"]
-    await incoming.aclose()
+    async with aclosing(incoming):
+        for number in (1, 2):
+            assert await link.request(OutgoingRequest(number, "tools/call", {})) == {}
+        await asyncio.sleep(1)
+        assert len(charged) == 1, "the second is over the limit of bytes"
+        assert charged[0] > 50_000
+        assert [one["id"] for one in refused] == ["of 2"]
 
 
 LONG = event(notification_message("notifications/message", {"level": "info", "data": "x" * 9_000}))
@@ -444,8 +444,7 @@ class OneMessage:
 async def test_a_duplex_that_waits_for_more_holds_no_message() -> None:
     _, http, _ = streamed(0)
     duplex = OneMessage()
-    link = DuplexLink(cast("ServerDuplex", duplex), http.receiver, NotingObserver())
-    await asyncio.sleep(1)
-    assert not duplex.messages
-    assert Tracked.alive == 0
-    await link.aclose()
+    async with aclosing(DuplexLink(cast("ServerDuplex", duplex), http.receiver, NotingObserver())):
+        await asyncio.sleep(1)
+        assert not duplex.messages
+        assert Tracked.alive == 0
