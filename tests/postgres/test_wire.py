@@ -1,15 +1,17 @@
 """Our part of PostgreSQL's protocol: values, messages in pieces, answers that cannot be read."""
 
 import asyncio
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limpet.errors import StoreError
+from limpet.errors import StoreError, StoreUnavailable
 from limpet.stores.postgres import wire
 from limpet.stores.postgres.connection import PostgresConnection
+from limpet.stores.postgres.lanes import Lanes
 from limpet.stores.postgres.link import Link
 from limpet.stores.shared.answers import Lost
 from tests.postgres.support import Noted, opened, plain_call, stores
@@ -122,3 +124,32 @@ async def test_an_answer_that_cannot_be_read_ends_the_connection_and_its_stateme
         connection.data_received(wire.END)
         with pytest.raises(Lost):
             await connection.fetch("SELECT 1", ())
+
+
+@async_test
+async def test_a_connection_that_opens_while_the_lanes_close_is_closed() -> None:
+    """The end of its opening and the cancellation can meet in one pass of the loop."""
+
+    class Opened:
+        is_closed = False
+
+        def end(self) -> None:
+            self.is_closed = True
+
+    class Late:
+        async def connect(self) -> Any:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return connection
+
+    async def prepare(_: object) -> None:
+        """Nothing is prepared."""
+
+    connection = Opened()
+    several = Lanes(cast("Any", Late()), 2, Noted(), prepare)
+    asked = asyncio.ensure_future(several.run("SELECT 1", ()))
+    await asyncio.sleep(0)
+    await several.aclose()
+    assert connection.is_closed
+    with pytest.raises(StoreUnavailable):
+        await asked

@@ -159,7 +159,9 @@ class Lanes:
             self._answered(connection, [], failed)
 
     def _rest(self, connection: PostgresConnection) -> None:
-        if not connection.is_closed and not self._is_closed:
+        if self._is_closed:
+            connection.end()
+        elif not connection.is_closed:
             self._idle[connection] = asyncio.get_running_loop().time()
 
     def _take(self) -> list[_Statement]:
@@ -277,13 +279,14 @@ class Lanes:
         self._is_closed = True
         if self._watch is not None:
             self._watch.cancel()
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.gather(self._opening, return_exceptions=True)
+        # Before the wait, which may be cancelled.
         for connection in [*self._idle, *self._busy]:
             connection.end()
         self._idle.clear()
         self._fail_all(_closed())
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
 
 
 def _fail(job: _Statement, error: Exception) -> None:
