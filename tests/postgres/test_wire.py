@@ -136,8 +136,11 @@ async def test_a_connection_that_opens_while_the_lanes_close_is_closed() -> None
         def end(self) -> None:
             self.is_closed = True
 
+    begun = asyncio.Event()
+
     class Late:
         async def connect(self) -> Any:
+            begun.set()
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
             return connection
@@ -148,7 +151,7 @@ async def test_a_connection_that_opens_while_the_lanes_close_is_closed() -> None
     connection = Opened()
     several = Lanes(cast("Any", Late()), 2, Noted(), prepare)
     asked = asyncio.ensure_future(several.run("SELECT 1", ()))
-    await asyncio.sleep(0)
+    await begun.wait()
     await several.aclose()
     assert connection.is_closed
     with pytest.raises(StoreUnavailable):
