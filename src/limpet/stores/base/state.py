@@ -65,7 +65,21 @@ class NoState:
         """Refuse."""
         refuse_state(self)
 
-    find_area = get_state = set_state = add_state = open_area
+    async def find_area(self, *_: Any, **__: Any) -> Any:
+        """Refuse."""
+        refuse_state(self)
+
+    async def get_state(self, *_: Any, **__: Any) -> Any:
+        """Refuse."""
+        refuse_state(self)
+
+    async def set_state(self, *_: Any, **__: Any) -> Any:
+        """Refuse."""
+        refuse_state(self)
+
+    async def add_state(self, *_: Any, **__: Any) -> Any:
+        """Refuse."""
+        refuse_state(self)
 
 
 def refuse_state(store: object) -> NoReturn:

@@ -138,7 +138,12 @@ class NoTasks:
         """Return none."""
         return []
 
-    load_task, swap_task = get_task, open_task
+    async def load_task(self, *_: Any, **__: Any) -> Any:
+        """Return None: there are no tasks."""
+
+    async def swap_task(self, *_: Any, **__: Any) -> Any:
+        """Refuse."""
+        refuse_tasks(self)
 
 
 def refuse_tasks(store: object) -> NoReturn:
